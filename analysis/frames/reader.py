@@ -19,8 +19,7 @@ T = TypeVar("T")
 class ScanCache:
     """Values by key, each computed by the first analysis that needs it.
 
-    A report passes one cache to every analysis. An analysis that reads all scores of a prompt set
-    stores values for others, such as the gap that a trade-off compares with performance.
+    A report passes one cache to every analysis.
 
     >>> cache = ScanCache()
     >>> cache.get("gap", lambda: 1), cache.get("gap", lambda: 2)
@@ -36,10 +35,6 @@ class ScanCache:
             self._values[key] = make()
         value: T = self._values[key]
         return value
-
-    def put(self, key: Hashable, value: object) -> None:
-        """Store a value for other analyses."""
-        self._values[key] = value
 
 
 @dataclass(frozen=True)

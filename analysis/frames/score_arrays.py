@@ -30,7 +30,6 @@ from logitbank.analysis.frames.expressions import (
     vocabulary_rank,
 )
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
-from logitbank.analysis.stats.bootstrap import cluster_counts
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -42,8 +41,6 @@ CODED = ("model", "run", "prompt_id", "sentence_id", "option")
 """Text columns; as codes they take a third of the time to read."""
 PADDING_COLUMNS = ("padding_above", "padding_ties")
 OPTIONS = 3
-GoldCounts = Sequence[Floats]
-"""For each gold option (b, p): how often each of its prompts counts in each resample."""
 T = TypeVar("T")
 
 
@@ -92,11 +89,6 @@ class PromptAxes:
             pairs["p"].to_numpy().astype(np.int64),
             pairs["p_right"].to_numpy().astype(np.int64),
         )
-
-    def resampled(self, *, resamples: int, seed: int) -> GoldCounts:
-        """Resamples of the sentences, the same for the prompts of every gold option."""
-        counts = cluster_counts(self.clusters, resamples=resamples, seed=seed)
-        return [counts[:, self.gold == gold] for gold in range(OPTIONS)]
 
     def merged(self, other: "PromptAxes") -> "PromptAxes":
         """These axes themselves if they contain the other's; otherwise the union."""

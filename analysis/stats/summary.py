@@ -293,7 +293,7 @@ def summarise(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
     missing = items.missing
     tables = [pl.DataFrame(schema={**_schema(items), "at": pl.Int32})]
     for group, which in items.by_group():
-        own = items.chosen(which)
+        own = items.chosen(which) if items.groups else items  # no copy of all values
         first = first_of_runs(own)
         expected = np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool)
         for at, measure in enumerate(measures):

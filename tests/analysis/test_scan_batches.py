@@ -95,13 +95,18 @@ def test_a_frame_without_rows_changes_nothing(at: int) -> None:
         fairness_metric([parts[at], parts[at]], bootstrap=0)
 
 
-def test_frames_that_share_checkpoints_or_separate_models_are_refused() -> None:
+def test_models_in_different_frames_are_compared_too() -> None:
+    whole = two_models()
+    parts = [whole.filter(pl.col("model") == model) for model in "ab"]
+    one, several = fairness_metric(whole, bootstrap=0), fairness_metric(parts, bootstrap=0)
+    assert len(one.comparison)
+    assert several.comparison.equals(one.comparison, null_equal=True)
+
+
+def test_frames_that_share_checkpoints_are_refused() -> None:
     whole = two_models()
     with pytest.raises(UsageError, match="a main step 0 is in several frames"):
         fairness_metric([whole, whole.filter(pl.col("step") == 0)], bootstrap=0)
-    parts = [whole.filter(pl.col("model") == model) for model in "ab"]
-    with pytest.raises(UsageError, match="a and b are in different frames"):
-        fairness_metric(parts, bootstrap=0)
     with pytest.raises(UsageError, match="no frame"):
         as_frames([])
 

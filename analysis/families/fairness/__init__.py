@@ -14,13 +14,34 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study
 
 
+GOLD = ("male", "female", "not specified")
+DELTA = Measure(
+    name="delta_scaled", text="Gender gap Δ", form="+.3f", plus=("jsd_p female | female",),
+    minus=("jsd_p male | male",),
+)  # fmt: skip
+RANKS = tuple(
+    Measure(name="average_rank", group=gold, text="Average Rank", plus=(f"rank | {gold}",))
+    for gold in GOLD
+)
+SHARES = tuple(
+    Measure(name=name, group=gold, text=text, plus=(f"{part} | {gold}",), share=True)
+    for name, part, text in (
+        ("accuracy", "top", "Accuracy"),
+        ("three_way_accuracy", "first", "Accuracy among the options"),
+    )
+    for gold in GOLD
+)
+
+
 def fairness(
     banks: "Banks",
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
-    bootstrap: Annotated[int, "Number of resamples of the sentences; 0 for no intervals."] = 1000,
+    bootstrap: Annotated[
+        int, "Number of resamples of the sentences, for the steps of changes; 0 for none."
+    ] = 1000,
     vocab_limit: bool = False,
     ties: Literal["competition", "midrank"] = "competition",
     unit: Literal["prompt", "prompt_order", "seed"] = "prompt",
@@ -53,10 +74,10 @@ def fairness(
     from logitbank.analysis.families.fairness.metric import (
         Settings,
         fairness_result,
-        read_winobias,
         specified_table,
     )
     from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
+    from logitbank.analysis.frames.gender_answers import expected_cells, read_winobias
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
@@ -68,7 +89,8 @@ def fairness(
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     source = Scores(opened, prompts, models, cache or ScanCache())
-    result = fairness_result(read_winobias(source, settings, share=cache is not None), settings)
+    answers = read_winobias(source, ties=ties, vocab_limit=vocab_limit)
+    result = fairness_result(answers, settings, expected_cells(source))
     missing = missing_sentences(result.checkpoints, "score")
     read = [prompts]
     if any(companion(prompts) in bank.prompt_sets for bank in opened):
@@ -100,7 +122,7 @@ FAMILY = Family(
     ),
     notes=(
         "Δ and JSD-P are scaled: divided by ½ ln 2, the largest JSD-P. Tables also give nats.",
-        "Intervals (95%) resample sentences, with the occupations fixed. They are pointwise: they "
+        "Intervals (95%) are over sentences, with the occupations fixed. They are pointwise: they "
         "do not allow for the number of checkpoints.",
         CHANGE_POINTS,
     ),
@@ -120,21 +142,6 @@ FAMILY = Family(
             "change kind p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
-    measures=(
-        Measure(
-            name="delta_scaled", text="Gender gap Δ", form="+.3f", plus=("jsd_p female",),
-            minus=("jsd_p male",),
-        ),
-        *(
-            Measure(
-                name=name, group=gold, text=text, plus=(f"{part} {gold}",), share=part != "rank"
-            )
-            for name, part, text in (
-                ("average_rank", "rank", "Average Rank"), ("accuracy", "top", "Accuracy"),
-                ("three_way_accuracy", "first", "Accuracy among the options"),
-            )
-            for gold in ("male", "female", "not specified")
-        ),
-    ),
+    measures=(DELTA, *RANKS, *SHARES),
     items=imported(__name__, "read_items"),
 )  # fmt: skip

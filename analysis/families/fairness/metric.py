@@ -4,63 +4,50 @@ Frames in, frames out: the scan of a bank becomes a handful of tidy tables. Afte
 every departure is named where it happens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fairness import DELTA, RANKS
 from logitbank.analysis.families.fairness.tables import (
+    PARTS,
+    RANK_DIFFERENCE,
     RESULT,
+    SEED,
     Unit,
     accuracy_table,
-    adjusted,
     change_table,
     coverage,
-    expected_cells,
     gap_changes,
+    gap_draws,
     gap_table,
-    gender_difference,
     gender_tests,
     jsd_table,
     model_tests,
     rank_table,
-    samples,
-    shared_checkpoints,
 )
-from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns
-from logitbank.analysis.frames.expected import expected_rows
-from logitbank.analysis.frames.expressions import (
-    Floats,
-    Ties,
-    check_choice,
-    jsd_parts,
-    scaled,
-    three_way_correct,
+from logitbank.analysis.frames.batches import Scan
+from logitbank.analysis.frames.expressions import Floats, Ties, check_choice
+from logitbank.analysis.frames.gender_answers import (
+    Answers,
+    gender_answers,
+    has_genders,
+    read_winobias,
 )
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.frames.score_arrays import (
-    CODED,
-    LABELS,
-    PromptAxes,
-    ScoreArrays,
-    map_score_arrays,
-)
+from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.analysis.stats.differences import DRAWS, stacked_draws
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
 
-GENDER_COLUMNS = ("stereotype", "asked")
-"""Columns of the prompts from which `gender_hits` are chosen."""
-SEED = 0
 SPECIFIED = {
     **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "gold": pl.String,
     **dict.fromkeys(("probability", "low", "high"), pl.Float64),
@@ -88,7 +75,7 @@ class Fairness(Result):
     """What `fairness_metric` found: tidy tables, one row per checkpoint and group.
 
     Every table begins with model, run and step; step is null for a release. `low` and `high` are
-    95 % bootstrap intervals over sentences, NaN for fewer than ten of them (`sentences`); `sd` is
+    95 % t intervals clustered by sentence, NaN for fewer than ten of them (`sentences`); `sd` is
     the deviation between option orders (ddof 1).
     JSD-P is given in nats and scaled to [0, 1].
     """
@@ -97,8 +84,7 @@ class Fairness(Result):
     """Prompts and option orders of each checkpoint, and how many expected scores are missing."""
     average_rank: pl.DataFrame
     """Average Rank per gold option, with the number of tied and of inexact gold ranks; and the
-    geometric mean rank, exp of the mean of ln rank, each prompt averaged over its orders first,
-    with a t interval clustered by sentence."""
+    geometric mean rank, exp of the mean of ln rank, each prompt averaged over its orders first."""
     accuracy: pl.DataFrame
     """Gold token the only maximum over the vocabulary; `three_way_accuracy` over the options."""
     jsd_parts: pl.DataFrame
@@ -139,9 +125,8 @@ def fairness_metric(
     ----------
     frame
         `Bank.scan("winobias")`, or any frame with its columns: one row per checkpoint, prompt,
-        option order and option. Or a sequence of such frames, as `batches` gives them, which
-        takes the memory of one. Two models are compared at the runs and steps that both have;
-        these are in the same frame.
+        option order and option. Or a sequence of such frames, as `batches` gives them. Two models
+        are compared at the runs and steps that both have.
     vocab_limit
         Rank among the tokenizer's entries only, without the padding outputs.
     ties
@@ -151,7 +136,7 @@ def fairness_metric(
         p values are invalid, since the orders of a prompt are not independent; `seed`, one mean
         per order.
     bootstrap
-        Number of resamples of the sentences; 0 for no intervals.
+        Number of resamples of the sentences, for the steps of changes of the gap; 0 for none.
     expected
         The expected prompts of each model: columns model, prompt_id, order_seed, as
         `expected_rows` gives them. Without it, a prompt or an order without a score of any
@@ -170,207 +155,45 @@ def fairness_metric(
     unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
-    return fairness_result(read(frame, settings, expected, with_hits=False), settings)
+    answers = gender_answers(frame, expected, ties=ties, vocab_limit=vocab_limit)
+    return fairness_result(answers, settings, expected)
 
 
-class GenderHits(NamedTuple):
-    """Whether the stereotypical gender is preferred, at the checkpoints of one frame."""
-
-    checkpoints: pl.DataFrame
-    orders: Sequence[int | None]
-    prompts: pl.Series
-    """Names of the pro-stereotyped prompts about the referred occupation."""
-    values: Floats
-    """(checkpoints, orders, prompts): 1, 0, ½ for a tie, or NaN for a missing score."""
-
-
-class Reading(NamedTuple):
-    """One read of WinoBias, for `fairness_result` and for other analyses."""
-
-    tables: Mapping[str, pl.DataFrame]
-    """Those of all frames; `gap` has bootstrap draws."""
-    comparisons: Sequence[pl.DataFrame | None]
-    """The tests of two models in each frame."""
-    hits: Sequence[GenderHits] | None
-    """None if they were not read, or an answer is not a gender; see `gender_hits`."""
-
-
-def read_winobias(source: Scores, settings: Settings, *, share: bool = True) -> Reading:
-    """Read WinoBias in banks, and store the reading for other analyses of a report."""
-    reading = read(
-        source.frames(rows=ROWS, coded=(*CODED, *GENDER_COLUMNS)),
-        settings,
-        expected_rows(source.banks, source.prompts, ("prompt_id", "order_seed")),
-        with_hits=share,
-    )
-    for names in (("winobias",), ("winobias", settings.bootstrap)):
-        source.cache.put(source.key(*names), reading)
-    return reading
-
-
-def cached_winobias(source: Scores, bootstrap: int | None = None) -> Reading:
-    """The reading of another analysis, with so many resamples if that matters; else a new one."""
-    key = source.key(*(["winobias"] if bootstrap is None else ["winobias", bootstrap]))
-    settings = Settings(bootstrap=bootstrap or 0)
-    return source.cache.get(key, lambda: read_winobias(source, settings))
-
-
-_Part = tuple[dict[str, pl.DataFrame], pl.DataFrame | None, GenderHits | None]
-"""The tables of one frame, the comparison of two models, and hits."""
-
-
-def read(
-    frame: Scan, settings: Settings, expected: pl.DataFrame | None, *, with_hits: bool
-) -> Reading:
-    """The tables of a scan, and with `with_hits` what stereotype accuracy needs of it."""
-    frames = as_frames(frame)
-    with_hits = with_hits and all(
-        set(GENDER_COLUMNS) <= {*names} for names in frame_columns(frames)
-    )
-    expected_counts = None if expected is None else expected_cells(expected)
-    unit = settings.unit
-
-    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Part]:
-        counts = axes.resampled(resamples=settings.bootstrap, seed=SEED)
-
-        def part(data: ScoreArrays) -> _Part:
-            parts = jsd_parts(data.logits, data.gold)
-            by_gold = samples(data, (data.ranks, *np.moveaxis(parts, -1, 0)), counts)
-            ranks, of_parts = [each[0] for each in by_gold], [each[1:] for each in by_gold]
-            delta = gender_difference(of_parts[0][0], of_parts[1][1])
-            tables = {
-                "checkpoints": coverage(data, expected_counts),
-                "average_rank": rank_table(data, ranks),
-                "accuracy": accuracy_table(data),
-                "jsd_parts": jsd_table(data.checkpoints, of_parts),
-                "gap": gap_table(data.checkpoints, delta),
-                "tests": gender_tests(data, parts, delta, ranks, unit=unit),
-            }
-            comparison = model_tests(data, parts, counts, unit=unit)
-            return tables, comparison, gender_hits(data) if with_hits else None
-
-        return part
-
-    prepare_tests()
-    results = map_score_arrays(
-        frames, prepare, ties=settings.ties, vocab_limit=settings.vocab_limit,
-        columns=GENDER_COLUMNS if with_hits else (),
-    )  # fmt: skip
-    tables, comparisons, hits = zip(*results, strict=True)
-    whole = {name: concat_sorted([each[name] for each in tables]) for name in tables[0]}
-    return Reading(whole, comparisons, None if None in hits else hits)
-
-
-def fairness_result(reading: Reading, settings: Settings) -> Fairness:
-    """The result, with all checkpoints in tests, their adjustment and change points."""
-    tables = dict(reading.tables)
-    gap, tests = tables.pop("gap"), adjusted(tables.pop("tests"), group="measure")
+def fairness_result(
+    answers: Answers, settings: Settings, expected: pl.DataFrame | None
+) -> Fairness:
+    """Every table of the answers; `expected` is as for `fairness_metric`."""
+    summary = summarise(answers.items, [DELTA, RANK_DIFFERENCE, *RANKS, *PARTS])
+    gap = gap_table(answers, summary)
+    tests = gender_tests(answers, summary, unit=settings.unit)
+    comparison = model_tests(answers, unit=settings.unit)
+    if comparison is None:
+        names = tests.clear().with_columns(other_model="model", option="measure")
+        comparison = names.select("model", "other_model", "run", "step", "option", *RESULT)
     return Fairness(
-        gap=gap.drop(DRAWS),
+        checkpoints=coverage(answers, expected),
+        average_rank=rank_table(answers, summary),
+        accuracy=accuracy_table(answers),
+        jsd_parts=jsd_table(answers, summary),
+        gap=gap,
         change=change_table(gap),
         tests=tests,
-        comparison=_comparison(reading.comparisons, tables["checkpoints"], tests),
-        change_points=gap_changes(gap, seed=SEED),
+        comparison=comparison,
+        change_points=gap_changes(gap, gap_draws(answers, settings.bootstrap)),
         settings={**asdict(settings), "seed": SEED},
-        **tables,
     )
-
-
-def _comparison(
-    parts: Sequence[pl.DataFrame | None], checkpoints: pl.DataFrame, tests: pl.DataFrame
-) -> pl.DataFrame:
-    """The tests of two models over all frames; no rows if they share no run and step.
-
-    `tests` has the same columns, but `measure` in place of `other_model` and `option`.
-    """
-    shared = shared_checkpoints(checkpoints)
-    if shared.is_empty():
-        names = tests.clear().with_columns(other_model="model", option="measure")
-        return names.select("model", "other_model", "run", "step", "option", *RESULT)
-    found = [part for part in parts if part is not None]
-    if sum(part.select(CHECKPOINT).n_unique() for part in found) < len(shared):
-        raise UsageError(
-            f"{shared['model'][0]} and {shared['other_model'][0]} are in different frames: put "
-            "models to compare at a run and step into one frame, as `batches` does."
-        )
-    return adjusted(pl.concat(found), group="option")
-
-
-def gender_hits(data: ScoreArrays) -> GenderHits | None:
-    """Whether the gold gender is preferred in the pro-stereotyped prompts about the referent.
-
-    None if the answer of one of them is the neutral option, so that there is no preference.
-    """
-    prompts = data.axes.prompts
-    gendered = (prompts["stereotype"] == "pro") & (prompts["asked"] == "referred")
-    chosen = np.flatnonzero(gendered.fill_null(False).to_numpy())
-    gold = data.gold[chosen]
-    if (gold > 1).any():
-        return None
-    correct, other = (data.logits[:, :, chosen, option] for option in (gold, 1 - gold))
-    values = np.where(np.isnan(correct), np.nan, (correct > other) + 0.5 * (correct == other))
-    names = prompts["prompt_id"].gather(chosen)
-    return GenderHits(data.checkpoints, data.axes.seeds, names, values)
 
 
 def read_items(source: Scores) -> Items:
-    """Prompts in each option order: JSD-P of the correct answer (scaled), rank, and whether it is
-    the first of the vocabulary and of the options. None for other options.
-
-    Parts are these quantities by correct answer, as `rank male`.
+    """Prompts in each option order: JSD-P (scaled), rank, and whether the answer is the first of
+    the vocabulary and of the options. None for other options.
     """
-    frames = source.frames(rows=ROWS, coded=CODED)
-    if not _has_genders(frames):
-        return gather_items([])
-
-    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], pl.DataFrame]:
-        gold = axes.gold
-        prompts = axes.prompts.select(
-            item="prompt_id",
-            cluster=pl.coalesce("sentence_id", "prompt_id"),
-            gold=pl.Series(np.array(LABELS)[gold]),
-        )
-        orders = pl.DataFrame({"order": pl.Series(axes.seeds, dtype=pl.Int64)})
-        cells = orders.join(prompts, how="cross", maintain_order="left")
-
-        def items(data: ScoreArrays) -> pl.DataFrame:
-            parts = jsd_parts(data.logits, data.gold)
-            missing = np.isnan(data.ranks)
-            quantities = {
-                "jsd_p": scaled(parts[:, :, np.arange(len(gold)), gold]),
-                "rank": data.ranks,
-                "top": np.where(missing, np.nan, data.top),
-                "first": np.where(missing, np.nan, three_way_correct(data.logits, data.gold)),
-            }
-            rows = data.checkpoints.join(cells, how="cross", maintain_order="left")
-            return rows.with_columns(
-                pl.Series(name, values.ravel()) for name, values in quantities.items()
-            )
-
-        return items
-
-    scored = map_score_arrays(frames, prepare)
-    expected = expected_rows(source.banks, source.prompts, ("prompt_id", "order_seed"))
-    about = pl.concat(scored).select("item", "cluster", "gold").unique()
-    return gather_items(_expected_items(part, expected, about) for part in scored)
+    return read_winobias(source).items if has_genders(source) else gather_items([])
 
 
-def _expected_items(
-    rows: pl.DataFrame, expected: pl.DataFrame, about: pl.DataFrame
-) -> pl.DataFrame:
-    """The items of some checkpoints: every prompt and order that the set has for the model."""
-    known = expected.select("model", item="prompt_id", order="order_seed").join(about, on="item")
-    wanted = rows.select(CHECKPOINT).unique().join(known, on="model")
-    on = [*CHECKPOINT, "item", "order"]
-    values = rows.drop("cluster", "gold")
-    whole = wanted.join(values, on=on, how="left", nulls_equal=True)
-    long = whole.unpivot(index=[*on, "cluster", "gold"], variable_name="quantity")
-    return long.with_columns(part=pl.format("{} {}", "quantity", "gold")).drop("quantity", "gold")
-
-
-def _has_genders(frames: Sequence[pl.LazyFrame]) -> bool:
-    options = pl.concat(frames).select(pl.col("option").unique()).collect()["option"]
-    return set(options) == set(LABELS)
+def gap_and_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Floats]:
+    """The table of Δ, and its draws (b, c)."""
+    return gap_table(answers, summarise(answers.items, [DELTA])), gap_draws(answers, resamples)
 
 
 def fairness_gap(source: Scores, resamples: int) -> pl.DataFrame:
@@ -378,10 +201,9 @@ def fairness_gap(source: Scores, resamples: int) -> pl.DataFrame:
 
     One resample has the same sentences at every checkpoint.
     """
-    gap = cached_winobias(source, resamples).tables["gap"]
+    gap, draws = gap_and_draws(read_winobias(source), resamples)
     few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
-    draws = np.where(few, np.nan, scaled(stacked_draws(gap)))
-    return curve(gap, gap["delta_scaled"], draws=draws)
+    return curve(gap, gap["delta_scaled"], draws=np.where(few, np.nan, draws))
 
 
 def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
@@ -389,9 +211,11 @@ def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
     return jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
 
 
-def answer_jsd_p(source: Scores, resamples: int) -> pl.DataFrame:
+def answer_jsd_p(answers: Answers) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
-    return gendered_answers(cached_winobias(source, resamples).tables["jsd_parts"]).select(
+    own = [each for each in PARTS if each.name == each.group != LABELS.neutral]
+    table = gendered_answers(jsd_table(answers, summarise(answers.items, own)))
+    return table.select(
         *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
     )
 

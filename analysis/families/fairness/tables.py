@@ -1,33 +1,22 @@
-"""The tables of fairness, from the scores of some checkpoints: means, intervals and tests."""
+"""The tables of fairness, from the answers of all checkpoints: means, intervals and tests."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from polars import selectors
 
-from logitbank.analysis.frames.codes import Codes
-from logitbank.analysis.frames.expressions import Floats, scaled, three_way_correct
+from logitbank.analysis.families.fairness import DELTA, RANKS
+from logitbank.analysis.frames.expressions import HALF_LN2, Floats
+from logitbank.analysis.frames.gender_answers import JSD_P, Answers, part_name
+from logitbank.analysis.frames.items import Items, array_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.score_arrays import LABELS, OPTIONS, GoldCounts, ScoreArrays
+from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.curve import Course
 from logitbank.analysis.results.curve import change_table as changes_of
-from logitbank.analysis.stats.bootstrap import (
-    FEWEST_CLUSTERS,
-    Interval,
-    bootstrap_means,
-    cluster_numbers,
-    clustered_interval,
-    percentile_interval,
-)
-from logitbank.analysis.stats.differences import (
-    BASELINE_SCHEMA,
-    Difference,
-    stacked_draws,
-    with_baseline,
-    with_draws,
-)
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means, cluster_counts
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import (
     SIGNIFICANCE,
     SeedMean,
@@ -38,188 +27,159 @@ from logitbank.analysis.stats.significance import (
     seed_mean,
     wilcoxon,
 )
+from logitbank.analysis.stats.summary import summarise
 
-Columns = Mapping[str, str | np.ndarray]
 Unit = Literal["prompt", "prompt_order", "seed"]
+SEED = 0
 MANN_WHITNEY, WILCOXON = "mann_whitney", "wilcoxon"
+BASELINE_COLUMNS = (
+    *("rank_biserial", "difference", "low", "high", "sentences", "baseline_step"),
+    *("baseline_rank_biserial", "baseline_difference"),
+    *("from_baseline", "from_baseline_low", "from_baseline_high"),
+)
 RESULT = (
     *("test", "origin", "unit", "statistic", "p", "p_bh", "n1", "n2", "effect"),
-    *("significant", "significant_bh", *BASELINE_SCHEMA),
+    *("significant", "significant_bh", *BASELINE_COLUMNS),
 )
 """Columns of a test. `origin` is `published`, or `ours` if the test is not in the paper. `p_bh` is
 adjusted over the checkpoints of a run (Benjamini–Hochberg; not in the paper). `significant` is
 p < 0.01, the published rule. Differences are of means, and point as the rank-biserial correlation:
-female minus male, or the first model minus the other one."""
+female minus male, or the first model minus the other one. An untrained model also prefers some
+tokens to others, so every test has the same difference at the first checkpoint."""
+RANK_DIFFERENCE = Measure(
+    name="average_rank", plus=(part_name("rank", "female"),), minus=(part_name("rank", "male"),)
+)
+PARTS = tuple(
+    Measure(name=gold, group=label, plus=(part_name(option, gold),))
+    for gold in LABELS
+    for label, option in zip(LABELS, JSD_P, strict=True)
+)
+"""JSD-P of each option for each correct answer."""
 
 
-class Sample(NamedTuple):
-    """The n prompts of one gold option, at c checkpoints and in s option orders."""
-
-    values: Floats
-    """(c, s, n), NaN where missing."""
-    means: Floats
-    """(c, s) over the prompts."""
-    draws: Floats
-    """(b, c) the mean over prompts and orders in every resample; the same sentences in all."""
-    sentences: Codes
-    """(c,) clusters that have a value."""
-
-    @property
-    def prompts(self) -> Codes:
-        """(c,) prompts that have a value under any order."""
-        count: Codes = (~np.isnan(self.values)).any(axis=1).sum(axis=1)
-        return count
-
-
-def samples(
-    data: ScoreArrays, measures: Sequence[Floats], counts: GoldCounts
-) -> list[list[Sample]]:
-    """A sample of each of some measures, (c, s, p), for every gold option: by option, by measure.
-
-    All measures of a gold option are resampled by one matrix product.
-    """
-    return [
-        _of_gold([each[:, :, right] for each in measures], data.axes.clusters[right], counts[gold])
-        for gold, right in enumerate(data.gold == gold for gold in range(OPTIONS))
-    ]
-
-
-def _of_gold(values: Sequence[Floats], clusters: Codes, counts: Floats) -> list[Sample]:
-    draws = np.split(bootstrap_means(np.concatenate(values), counts), len(values), axis=1)
-    return [
-        Sample(each, mean_present(each, axis=2), drawn, cluster_numbers(each, clusters))
-        for each, drawn in zip(values, draws, strict=True)
-    ]
-
-
-def gender_difference(male: Sample, female: Sample) -> Difference:
-    """Mean over prompts whose answer is female minus that over those whose answer is male."""
-    return Difference(
-        seed_mean(female.means - male.means),
-        female.draws - male.draws,
-        np.minimum(male.sentences, female.sentences),
-    )
-
-
-def in_scale(nats: Difference) -> Difference:
-    """A difference of JSD-P, scaled to its largest value."""
-    mean = SeedMean(scaled(nats.mean.mean), scaled(nats.mean.sd), nats.mean.seeds)
-    return Difference(mean, scaled(nats.draws), nats.sentences)
-
-
-def expected_cells(expected: pl.DataFrame) -> dict[str, int]:
-    """Number of expected prompts, each under each of its orders, by model."""
-    cells = expected.select("model", "prompt_id", "order_seed").unique()
-    return dict(cells.group_by("model").len().iter_rows())
-
-
-def coverage(data: ScoreArrays, expected: Mapping[str, int] | None = None) -> pl.DataFrame:
+def coverage(answers: Answers, expected: pl.DataFrame | None) -> pl.DataFrame:
     """Prompts, option orders and missing cells (prompt × order) per checkpoint.
 
-    Without `expected`, every cell of the array is expected.
+    `expected` has the expected cells of each model, also those that no checkpoint has. Without it,
+    all items are expected.
     """
-    scored = ~np.isnan(data.ranks)
-    cells, models = scored.sum(axis=(1, 2)), data.checkpoints["model"].to_list()
-    whole = [(expected or {}).get(model, scored[0].size) for model in models]
-    return data.checkpoints.with_columns(
+    checkpoints = answers.items.checkpoints
+    scored = np.concatenate([~np.isnan(answers.values("rank", gold)) for gold in LABELS], axis=2)
+    number = {} if expected is None else dict(expected.unique().group_by("model").len().iter_rows())
+    whole = [number.get(model, scored[0].size) for model in checkpoints["model"]]
+    return checkpoints.with_columns(
         prompts=scored.any(axis=1).sum(axis=1),
         orders=scored.any(axis=2).sum(axis=1),
-        missing=np.maximum(np.array(whole, np.int64) - cells, 0),
+        missing=np.maximum(np.array(whole, np.int64) - scored.sum(axis=(1, 2)), 0),
     )
 
 
-def rank_table(data: ScoreArrays, ranks: Sequence[Sample]) -> pl.DataFrame:
-    """Average Rank of the gold token and its geometric mean, per gold option with its sample.
+def rank_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
+    """Average Rank of the correct answer and its geometric mean, per gold option.
 
-    The bootstrap interval of a mean of very skewed ranks is too short: at 20 sentences it covers
-    58 to 88 %. That of the geometric mean rank, t on the scale of ln rank, covers 95 % there.
+    The interval of a mean of very skewed ranks is too short. That of the geometric mean rank, t on
+    the scale of ln rank, covers 95 %.
     """
-    groups: list[Columns] = []
-    for index, (label, sample) in enumerate(zip(LABELS, ranks, strict=True)):
-        right = data.gold == index
-        mean = seed_mean(sample.means)
-        interval = _interval(sample.draws, mean.mean, sample.sentences)
-        logs = mean_present(np.log(sample.values), axis=1)
-        geometric = clustered_interval(logs, data.axes.clusters[right])
-        groups.append(
-            {
-                "gold": label,
-                "average_rank": mean.mean,
-                "sd": mean.sd,
-                "low": interval.low,
-                "high": interval.high,
-                "geometric_rank": np.exp(mean_present(logs, axis=1)),
-                "geometric_low": np.exp(geometric.low),
-                "geometric_high": np.exp(geometric.high),
-                "prompts": sample.prompts,
-                "sentences": sample.sentences,
-                "orders": mean.seeds,
-                "tied": data.tied[:, :, right].sum(axis=(1, 2)),
-                "inexact": data.inexact[:, :, right].sum(axis=(1, 2)),
-            }
-        )
-    return _tidy(data.checkpoints, groups)
-
-
-def accuracy_table(data: ScoreArrays) -> pl.DataFrame:
-    """Accuracy per gold option, and for `all` prompts."""
-    present = ~np.isnan(data.ranks)
-    hits = np.where(present, data.top, np.nan)
-    three_way = np.where(present, three_way_correct(data.logits, data.gold), np.nan)
-    by_label = {label: data.gold == index for index, label in enumerate(LABELS)}
-    groups: list[Columns] = []
-    for label, prompts in {**by_label, "all": np.ones_like(data.gold, bool)}.items():
-        top = seed_mean(mean_present(hits[:, :, prompts], axis=2))
-        three = seed_mean(mean_present(three_way[:, :, prompts], axis=2))
-        groups.append(
-            {
-                "gold": label,
-                "accuracy": top.mean,
-                "sd": top.sd,
-                "three_way_accuracy": three.mean,
-                "three_way_sd": three.sd,
-                "prompts": present[:, :, prompts].any(axis=1).sum(axis=1),
-            }
-        )
-    return _tidy(data.checkpoints, groups)
-
-
-def jsd_table(checkpoints: pl.DataFrame, parts: Sequence[Sequence[Sample]]) -> pl.DataFrame:
-    """Mean JSD-P of every option over the prompts of every gold option.
-
-    `parts` are samples of JSD-P in nats, by gold option and by option.
-    """
-    groups: list[Columns] = []
-    for gold, of_options in zip(LABELS, parts, strict=True):
-        for option, sample in zip(LABELS, of_options, strict=True):
-            mean = seed_mean(sample.means)
-            interval = _interval(sample.draws, mean.mean, sample.sentences)
-            groups.append(
-                {
-                    "gold": gold,
-                    "option": option,
-                    **_both_units({"": mean.mean, "sd": mean.sd, **interval._asdict()}),
-                    "prompts": sample.prompts,
-                    "sentences": sample.sentences,
-                }
-            )
-    return _tidy(checkpoints, groups)
-
-
-def gap_table(checkpoints: pl.DataFrame, difference: Difference) -> pl.DataFrame:
-    """JSD-P(female | gold female) − JSD-P(male | gold male), order by order, then averaged.
-
-    With the draws of the difference in nats, for `gap_changes` and a trade-off.
-    """
-    delta = difference.mean
-    interval = _interval(difference.draws, delta.mean, difference.sentences)
-    nats = {"delta": delta.mean, "gap": np.abs(delta.mean), "sd": delta.sd}
-    columns: Columns = {
-        **_both_units(nats | interval._asdict()),
-        "sentences": difference.sentences,
-        "orders": delta.seeds,
+    log_ranks, measures = _log_ranks(answers)
+    geometric = summarise(log_ranks, measures)
+    ranks = _of(answers, summary, RANKS, "gold").with_columns(
+        average_rank="value", sentences="clusters"
+    )
+    present = [~np.isnan(answers.values("rank", gold)) for gold in LABELS]
+    counts = {
+        "prompts": [each.any(axis=1).sum(axis=1) for each in present],
+        "orders": [each.any(axis=2).sum(axis=1) for each in present],
     }
-    return with_draws(_tidy(checkpoints, [columns]), difference.draws)
+    return ranks.select(
+        *CHECKPOINT, "gold", "average_rank", "sd", "low", "high"
+    ).hstack(
+        _of(answers, geometric, measures, "gold").select(
+            geometric_rank="value", geometric_low="low", geometric_high="high"
+        )
+    ).hstack([
+        _by_row("prompts", counts["prompts"]), ranks["sentences"],
+        _by_row("orders", counts["orders"]),
+        _by_row("tied", answers.tied.T), _by_row("inexact", answers.inexact.T),
+    ])  # fmt: skip
+
+
+def _log_ranks(answers: Answers) -> tuple[Items, list[Measure]]:
+    """ln rank of each prompt, averaged over its orders, and their geometric means."""
+    axes, values = [], []
+    prompts = answers.layout.axes.prompts.select(
+        item="prompt_id", cluster=pl.coalesce("sentence_id", "prompt_id")
+    )
+    for gold in LABELS:
+        own = answers.layout.prompts[part_name("rank", gold)]
+        axes.append(prompts[own].with_columns(part=pl.lit(gold)))
+        values.append(mean_present(np.log(answers.values("rank", gold)), axis=1))
+    items = array_items(answers.items.checkpoints, pl.concat(axes), np.concatenate(values, axis=1))
+    return items, [Measure(name="log", group=gold, plus=(gold,), link="exp") for gold in LABELS]
+
+
+def accuracy_table(answers: Answers) -> pl.DataFrame:
+    """Accuracy per gold option, and for `all` prompts."""
+    groups = {**{label: [label] for label in LABELS}, "all": list(LABELS)}
+    prompts: list[np.ndarray] = []
+    means: dict[str, list[SeedMean]] = {"top": [], "first": []}
+    for labels in groups.values():
+        for name, found in means.items():
+            values = np.concatenate([answers.values(name, gold) for gold in labels], axis=2)
+            found.append(seed_mean(mean_present(values, axis=2)))
+        prompts.append((~np.isnan(values)).any(axis=1).sum(axis=1))
+    table = _groups(answers, gold=list(groups))
+    return table.hstack([
+        _by_row("accuracy", [each.mean for each in means["top"]]),
+        _by_row("sd", [each.sd for each in means["top"]]),
+        _by_row("three_way_accuracy", [each.mean for each in means["first"]]),
+        _by_row("three_way_sd", [each.sd for each in means["first"]]),
+        _by_row("prompts", prompts),
+    ])  # fmt: skip
+
+
+def jsd_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
+    """Mean JSD-P of every option over the prompts of every gold option."""
+    table = _of(answers, summary, PARTS, "gold", "option").with_columns(sentences="clusters")
+    prompts = [
+        (~np.isnan(answers.values("rank", gold))).any(axis=1).sum(axis=1)
+        for gold in LABELS
+        for _ in LABELS
+    ]
+    return table.select(
+        *CHECKPOINT, "gold", "option", *_both_units("", "value"), _by_row("prompts", prompts),
+        "sentences",
+    )  # fmt: skip
+
+
+def gap_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
+    """JSD-P(female | gold female) − JSD-P(male | gold male), order by order, then averaged."""
+    table = _of(answers, summary, [DELTA]).with_columns(gap=pl.col("value").abs())
+    male, female = (
+        (~np.isnan(answers.values("rank", gold))).any(axis=2) for gold in ("male", "female")
+    )
+    return table.select(
+        *CHECKPOINT, *_both_units("delta", "value", "gap"), sentences="clusters",
+        orders=pl.Series((male & female).sum(axis=1)),
+    )  # fmt: skip
+
+
+def gap_draws(answers: Answers, resamples: int) -> Floats:
+    """(b, c): Δ of resampled sentences, scaled; the same sentences at every checkpoint.
+
+    Change points and a trade-off need them: they are no means.
+    """
+    if not resamples:
+        return np.empty((0, len(answers.items.checkpoints)))
+    axes = answers.layout.axes
+    counts = cluster_counts(axes.clusters, resamples=resamples, seed=SEED)
+    male, female = (
+        bootstrap_means(
+            answers.values(f"jsd_p {gold}", gold),
+            counts[:, answers.layout.prompts[part_name("rank", gold)]],
+        )
+        for gold in ("male", "female")
+    )
+    return female - male
 
 
 def change_table(gap: pl.DataFrame) -> pl.DataFrame:
@@ -241,85 +201,74 @@ def _percent(before: pl.Expr, after: pl.Expr) -> pl.Expr:
     return pl.when(before != 0).then(change).otherwise(float("nan"))
 
 
-def gap_changes(gap: pl.DataFrame, *, seed: int) -> pl.DataFrame:
+def gap_changes(gap: pl.DataFrame, draws: Floats) -> pl.DataFrame:
     """Change points of Δ in each run, scaled, after its untrained phase; releases are left out.
 
-    `gap` is that of `gap_table`.
+    `gap` is that of `gap_table`, with draws (b, c) or none.
     """
-    steps = gap.filter(pl.col("step").is_not_null())
+    steps = gap.with_row_index("at").filter(pl.col("step").is_not_null())
     courses = []
     for (model, run), part in steps.group_by("model", "run", maintain_order=True):
-        draws = stacked_draws(part)
         few = (part["sentences"] < FEWEST_CLUSTERS).any()
+        own = draws[:, part["at"].to_numpy()]
         keys = {"model": str(model), "run": str(run)}
-        values = scaled(part["delta_nats"].to_numpy())
-        courses.append(
-            Course(keys, part["step"].to_list(), values, scaled(draws[:0] if few else draws))
-        )
-    return changes_of(courses, ["model", "run"], seed=seed)
+        values = part["delta_scaled"].to_numpy()
+        courses.append(Course(keys, part["step"].to_list(), values, own[:0] if few else own))
+    return changes_of(courses, ["model", "run"], seed=SEED)
 
 
-def gender_tests(
-    data: ScoreArrays, parts: Floats, delta: Difference, ranks: Sequence[Sample], *, unit: Unit
-) -> pl.DataFrame:
+def gender_tests(answers: Answers, summary: pl.DataFrame, *, unit: Unit) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
     Mann–Whitney is the published test. Wilcoxon, which is not in the paper, pairs the pro- and
     anti-stereotyped versions of a sentence and tests male minus female. The columns `difference`
-    and `rank_biserial` are female minus male. `delta` is the difference of JSD-P in nats, `ranks`
-    are samples by gold option. Rows are not yet `adjusted`.
+    and `rank_biserial` are female minus male.
     """
-    male, female = data.gold == 0, data.gold == 1
-    parts = with_ties(parts, data.inexact)
-    pairs = data.axes.pairs
-    measures = {
-        "jsd_p": (parts[..., 0], parts[..., 1], in_scale(delta)),
-        "average_rank": (data.ranks, data.ranks, gender_difference(ranks[0], ranks[1])),
+    jsd_p = with_ties(answers)
+    pairs = answers.pairs
+    samples = {
+        "jsd_p": (DELTA, [jsd_p[part_name(f"jsd_p {gold}", gold)] for gold in LABELS[:2]]),
+        "average_rank": (RANK_DIFFERENCE, [answers.values("rank", gold) for gold in LABELS[:2]]),
     }
     tables = []
-    for measure, (first, second, difference) in measures.items():
-        a = observations(first[:, :, male], unit=unit)
-        b = observations(second[:, :, female], unit=unit)
-        d = observations(first[:, :, pairs[0]] - second[:, :, pairs[1]], unit=unit)
-        base = data.checkpoints.with_columns(measure=pl.lit(measure))
-        tables += _tests(base, difference, a, b, d, unit, towards=-1)
-    return pl.concat(tables)
+    for name, (measure, (male, female)) in samples.items():
+        paired = male[:, :, pairs[0]] - female[:, :, pairs[1]]
+        a, b, d = (observations(values, unit=unit) for values in (male, female, paired))
+        base = _of(answers, summary, [measure]).with_columns(measure=pl.lit(name))
+        tables += _tests(base, a, b, d, unit, towards=-1)
+    return adjusted(pl.concat(tables), "measure")
 
 
-def model_tests(
-    data: ScoreArrays, parts: Floats, counts: GoldCounts, *, unit: Unit
-) -> pl.DataFrame | None:
+def model_tests(answers: Answers, *, unit: Unit) -> pl.DataFrame | None:
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 
     Checkpoints of the same run name and step are compared, on the prompts that both have;
-    Wilcoxon pairs the same prompt. None without two models that share a checkpoint. Rows are not
-    yet `adjusted`.
+    Wilcoxon pairs the same prompt. None without two models that share a checkpoint.
     """
-    shared = shared_checkpoints(data.checkpoints)
+    shared = _shared_checkpoints(answers.items.checkpoints)
     if shared.is_empty():
         return None
-    neutral = data.gold == 2
-    parts = with_ties(parts, data.inexact)
-    clusters = data.axes.clusters[neutral]
+    first, second = (shared[side].to_numpy() for side in ("first", "second"))
+    jsd_p = with_ties(answers)
     tables = []
-    for option in (0, 1):
-        first, second = (
-            parts[shared[side].to_numpy()][:, :, neutral, option] for side in ("first", "second")
-        )
-        difference = first - second  # NaN where either model lacks the prompt
-        means = Difference(
-            seed_mean(mean_present(difference, axis=2)),
-            bootstrap_means(difference, counts[2]),
-            cluster_numbers(difference, clusters),
-        )
-        first, second = (np.where(np.isnan(difference), np.nan, x) for x in (first, second))
-        a, b, d = (observations(values, unit=unit) for values in (first, second, difference))
-        base = shared.select("model", "other_model", "run", "step", option=pl.lit(LABELS[option]))
-        tables += _tests(base, in_scale(means), a, b, d, unit, towards=1)
-    return pl.concat(tables)
+    for option in LABELS[:2]:
+        name = part_name(f"jsd_p {option}", LABELS.neutral)
+        own = answers.layout.columns[name]
+        # NaN where either model lacks the prompt.
+        moved = answers.items.values[first, own] - answers.items.values[second, own]
+        items = array_items(shared, answers.items.axes[own], moved)
+        table = summarise(items, [Measure(name=option, plus=(name,))])
+        base = shared.join(table, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+        values = [jsd_p[name][rows] for rows in (first, second)]
+        difference = values[0] - values[1]
+        both = [np.where(np.isnan(difference), np.nan, each) for each in values]
+        a, b, d = (observations(each, unit=unit) for each in (*both, difference))
+        base = base.with_columns(option=pl.lit(option))
+        tables += _tests(base, a, b, d, unit, towards=1)
+    return adjusted(pl.concat(tables), "other_model", "option")
 
 
-def shared_checkpoints(checkpoints: pl.DataFrame) -> pl.DataFrame:
+def _shared_checkpoints(checkpoints: pl.DataFrame) -> pl.DataFrame:
     """Checkpoints that two models share, with the row number in each.
 
     Empty unless there are exactly two models.
@@ -335,62 +284,58 @@ def shared_checkpoints(checkpoints: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tests(
-    base: pl.DataFrame,
-    difference: Difference,
-    a: Floats,
-    b: Floats,
-    d: Floats,
-    unit: Unit,
-    *,
-    towards: Literal[1, -1],
+    base: pl.DataFrame, a: Floats, b: Floats, d: Floats, unit: Unit, *, towards: Literal[1, -1]
 ) -> list[pl.DataFrame]:
-    """Both tests at the checkpoints of `base`.
+    """Both tests at the checkpoints of `base`, which has the summary of the difference.
 
     `towards` is the sign of `rank_biserial`: 1 for first minus second sample.
     """
-    rows = with_draws(base, difference.draws).hstack(
-        [
-            pl.Series("difference", difference.mean.mean),
-            pl.Series("sentences", difference.sentences),
-        ]
-    )
+    rows = base.with_columns(difference="value", sentences="clusters")
     results = (
         (MANN_WHITNEY, "published", mann_whitney(a, b, missing="omit")),
         (WILCOXON, "ours", wilcoxon(d, missing="omit")),
     )
     return [
-        rows.hstack(
-            [
-                *(
-                    pl.Series(name, [text] * len(rows), dtype=pl.String)
-                    for name, text in (("test", test), ("origin", origin), ("unit", unit))
-                ),
-                pl.Series("statistic", result.statistic),
-                pl.Series("p", result.p),
-                pl.Series("n1", result.n1.astype(np.int64)),
-                pl.Series("n2", result.n2.astype(np.int64)),
-                pl.Series("effect", result.effect),
-                pl.Series("rank_biserial", towards * rank_biserial(result.effect) + 0.0),  # no −0
-                pl.Series("significant", result.p < SIGNIFICANCE),
-            ]
+        rows.with_columns(
+            pl.Series("statistic", result.statistic),
+            pl.Series("p", result.p),
+            pl.Series("n1", result.n1.astype(np.int64)),
+            pl.Series("n2", result.n2.astype(np.int64)),
+            pl.Series("effect", result.effect),
+            pl.Series("rank_biserial", towards * rank_biserial(result.effect) + 0.0),  # no −0
+            pl.Series("significant", result.p < SIGNIFICANCE),
+            test=pl.lit(test),
+            origin=pl.lit(origin),
+            unit=pl.lit(unit),
         )
         for test, origin, result in results
     ]
 
 
-def adjusted(rows: pl.DataFrame, *, group: str) -> pl.DataFrame:
+def adjusted(rows: pl.DataFrame, *names: str) -> pl.DataFrame:
     """Tests of all checkpoints, sorted, with the correction for their number and the baseline.
 
-    A family of tests is a model, run, `group` and test.
+    A family of tests is a model, run, `names` and test.
     """
-    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
-    rows = with_baseline(rows, group=(group, "test")).with_row_index("at")
+    family = ["model", "run", *names, "test"]
+    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True).with_row_index("at")
     p, p_bh = rows["p"].to_numpy(), np.full(len(rows), np.nan)
-    for (at,) in rows.group_by("model", "run", group, "test").agg("at").select("at").rows():
+    for (at,) in rows.group_by(family).agg("at").select("at").rows():
         p_bh[at] = benjamini_hochberg(p[at])
-    tests = rows.with_columns(p_bh=p_bh, significant_bh=p_bh < SIGNIFICANCE)
-    first = [name for name in rows.columns if name != "at" and name not in RESULT]
-    return tests.select(*first, *RESULT)
+    first = pl.col("step").eq_missing(pl.col("baseline_step"))
+    tests = rows.with_columns(
+        p_bh=pl.Series(p_bh), significant_bh=pl.Series(p_bh < SIGNIFICANCE),
+        baseline_rank_biserial=pl.col("rank_biserial").filter(first).first().over(family),
+        baseline_difference=pl.col("difference").filter(first).first().over(family),
+    )  # fmt: skip
+    return tests.select(
+        "model",
+        *(n for n in names if n == "other_model"),
+        "run",
+        "step",
+        *(n for n in names if n != "other_model"),
+        *RESULT,
+    )
 
 
 TIE_DECIMALS = 12
@@ -403,21 +348,27 @@ scores. Rounding a float32 logit below 64 changes it by at most 1.9e-6, which ch
 most 0.17 times as much."""
 
 
-def with_ties(parts: Floats, inexact: NDArray[np.bool_]) -> Floats:
-    """JSD-P (c, s, p, o) whose values within `ROUNDED_LOGITS` of the one below are equal to it.
+def with_ties(answers: Answers) -> dict[str, Floats]:
+    """JSD-P in nats by part, (c, s, n); values within `ROUNDED_LOGITS` of the one below equal it.
 
-    Only at checkpoints with `inexact` (c, s, p) scores; at others equal logits give equal values.
+    Only at checkpoints with inexact scores; at others equal logits give equal values.
     """
-    out = parts.copy()
-    for at in np.flatnonzero(inexact.any(axis=(1, 2))):
-        values = parts[at].ravel()
+    columns = {
+        name: own for name, own in answers.layout.columns.items() if name.startswith("jsd_p")
+    }
+    parts = {name: answers.items.values[:, own] * HALF_LN2 for name, own in columns.items()}
+    for at in np.flatnonzero(answers.inexact.any(axis=1)):
+        values = np.concatenate([each[at] for each in parts.values()])
         order = np.argsort(values)  # NaN last, and apart: a comparison with it is false
         ascending = values[order]
         same = np.diff(ascending, prepend=-np.inf) <= ROUNDED_LOGITS
         first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
         values[order] = ascending[first]
-        out[at] = values.reshape(parts[at].shape)
-    return out
+        ends = np.cumsum([each.shape[1] for each in parts.values()])
+        for each, tied in zip(parts.values(), np.split(values, ends[:-1]), strict=True):
+            each[at] = tied
+    s = len(answers.layout.orders)
+    return {name: each.reshape(len(each), s, each.shape[1] // s) for name, each in parts.items()}
 
 
 def observations(values: Floats, *, unit: Unit) -> Floats:
@@ -434,34 +385,42 @@ def observations(values: Floats, *, unit: Unit) -> Floats:
     return np.round(values, TIE_DECIMALS)
 
 
-def _interval(draws: Floats, mean: Floats, sentences: Codes) -> Interval:
-    """Interval of the draws; NaN where there is no estimate, or of too few sentences."""
-    low, high = percentile_interval(draws, clusters=sentences)
-    return Interval(
-        np.where(np.isnan(mean), np.nan, low),
-        np.where(np.isnan(mean), np.nan, high),
-    )
+def _both_units(*names: str) -> list[pl.Expr]:
+    """Columns in nats and scaled: a name, the number, and other columns; then its spread."""
+    name, *columns = names
+    texts = {columns[0]: name, **{c: c for c in [*columns[1:], "sd", "low", "high"]}}
+    return [
+        (pl.col(column) * factor).alias(f"{text}_{unit}".lstrip("_"))
+        for unit, factor in (("nats", HALF_LN2), ("scaled", 1.0))
+        for column, text in texts.items()
+    ]
 
 
-def _both_units(nats: Mapping[str, Floats]) -> dict[str, Floats]:
-    columns = {f"{name}_nats".lstrip("_"): values for name, values in nats.items()}
-    return columns | {f"{name}_scaled".lstrip("_"): scaled(v) for name, v in nats.items()}
-
-
-def _tidy(checkpoints: pl.DataFrame, groups: Sequence[Columns]) -> pl.DataFrame:
+def _groups(answers: Answers, **columns: Sequence[str]) -> pl.DataFrame:
     """Checkpoint after checkpoint, the groups of each in the order given."""
-    # This builds many tables of about ten rows. A Polars query for each (7 ms) would take a third
-    # of the run time.
-    rows = checkpoints[np.repeat(np.arange(len(checkpoints)), len(groups))]
-    return rows.hstack(
-        [
-            pl.Series(name, _in_turn([group[name] for group in groups], len(checkpoints)))
-            for name in groups[0]
-        ]
+    groups = pl.DataFrame(dict(columns))
+    return answers.items.checkpoints.join(groups, how="cross", maintain_order="left_right")
+
+
+def _of(
+    answers: Answers, summary: pl.DataFrame, measures: Sequence[Measure], *names: str
+) -> pl.DataFrame:
+    """The summary of some measures, with a row for each even where no prompt has that answer.
+
+    `names` are the columns for the last parts of their names.
+    """
+    columns = {"measure": [each.key for each in measures]}
+    for at, name in enumerate(names[::-1]):
+        columns[name] = [(each.name, each.group)[1 - at] for each in measures]
+    rows = _groups(answers, **columns).join(
+        summary, on=[*CHECKPOINT, "measure"], how="left", nulls_equal=True, maintain_order="left"
     )
+    return rows.with_columns(
+        selectors.float().fill_null(float("nan")), pl.col("clusters").fill_null(0),
+        baseline_step=pl.coalesce("baseline_step", pl.col("step").first().over("model", "run")),
+    )  # fmt: skip
 
 
-def _in_turn(values: Sequence[str | np.ndarray], checkpoints: int) -> list[str] | np.ndarray:
-    """Values by checkpoint, then by group. Texts repeat for every checkpoint."""
-    texts = [value for value in values if isinstance(value, str)]
-    return texts * checkpoints if texts else np.stack(values, axis=1).reshape(-1)
+def _by_row(name: str, groups: Iterable[np.ndarray]) -> pl.Series:
+    """Values (c,) of each group as a column, by checkpoint, then by group."""
+    return pl.Series(name, np.stack([*groups], axis=1).reshape(-1))

@@ -10,16 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.metric import (
-    GENDER_COLUMNS,
-    SEED,
-    Reading,
-    Settings,
-    cached_winobias,
-    gendered_answers,
-    read,
-    read_winobias,
-)
+from logitbank.analysis.families.fairness.metric import answer_jsd_p, gap_and_draws
 from logitbank.analysis.families.fairness.tables import gap_changes
 from logitbank.analysis.families.stereotype.tables import (
     SCHEMA,
@@ -43,6 +34,13 @@ from logitbank.analysis.frames.batches import (
     read_nonempty,
 )
 from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.gender_answers import (
+    GENDER_COLUMNS,
+    Answers,
+    gender_answers,
+    preferences,
+    read_winobias,
+)
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, check_columns
 from logitbank.analysis.frames.reader import ScanCache, Scores
@@ -142,13 +140,13 @@ def stereotype_metric(
             f'"{PROMPTS}", of "winobias", or both'
         )
     shares = None if frame is None else _pronoun_shares(frame, expected_pronouns)
-    reading = None
+    answers = None
     if winobias is not None:
         check_expected(as_frames(winobias), expected_genders)
         for each in as_frames(winobias):
             check_columns(each, GENDER_COLUMNS, family="winobias")
-        reading = read(winobias, Settings(bootstrap=0), None, with_hits=True)
-    return _result(shares, reading, expected_genders)
+        answers = gender_answers(winobias)
+    return _result(shares, answers, expected_genders, 0)
 
 
 def read_banks(
@@ -178,8 +176,9 @@ def read_banks(
             raise UsageError(f"{' and '.join(kind)} are of one kind: name one prompt set of each.")
     result = _result(
         _accuracies(Scores(banks, pronouns[0], models, cache)) if pronouns else None,
-        cached_winobias(Scores(banks, gendered[0], models, cache), bootstrap) if gendered else None,
+        read_winobias(Scores(banks, gendered[0], models, cache)) if gendered else None,
         expected_rows(banks, gendered[0], GENDERS) if gendered else None,
+        bootstrap,
     )
     return result, names
 
@@ -191,26 +190,26 @@ def _accuracies(source: Scores) -> Shares:
 
 
 def _result(
-    pronouns: Shares | None, reading: Reading | None, expected_genders: pl.DataFrame | None
+    pronouns: Shares | None,
+    answers: Answers | None,
+    expected_genders: pl.DataFrame | None,
+    bootstrap: int,
 ) -> StereotypeAccuracy:
     shares = [] if pronouns is None else [pronouns]
-    if reading is not None:
-        shares.append(_gender_shares(reading, expected_genders))
+    if answers is not None:
+        shares.append(_gender_shares(answers, expected_genders))
     table = pl.concat([pl.DataFrame(schema=SCHEMA), *(each.table for each in shares)]).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
     intervals = "Wilson for shares, adjusted Wald for paired differences, 95 %"
     settings = {"intervals": intervals}
-    if reading is None:
+    if answers is None:
         return StereotypeAccuracy(table, settings)
-    changes = gap_changes(reading.tables["gap"], seed=SEED)
-    answers = gendered_answers(reading.tables["jsd_parts"])
+    changes = gap_changes(*gap_and_draws(answers, bootstrap))
     return StereotypeAccuracy(
         table,
         settings,
-        answers.select(
-            *CHECKPOINT, group="gold", jsd_p="scaled", low="low_scaled", high="high_scaled"
-        ),
+        answer_jsd_p(answers).rename({"value": "jsd_p"}),
         pl.concat(over_changes(each, changes) for each in shares),
     )
 
@@ -238,16 +237,17 @@ def _scores(frame: pl.LazyFrame) -> pl.LazyFrame:
     )  # fmt: skip
 
 
-def _gender_shares(reading: Reading, expected: pl.DataFrame | None) -> Shares:
-    shares = share_table(*_genders(reading, expected), measure="sa_gender")
+def _gender_shares(answers: Answers, expected: pl.DataFrame | None) -> Shares:
+    shares = share_table(*_genders(answers, expected), measure="sa_gender")
     if shares.table.is_empty():
         raise no_score("winobias")
     return shares
 
 
-def _genders(reading: Reading, expected: pl.DataFrame | None) -> _Comparisons:
+def _genders(answers: Answers, expected: pl.DataFrame | None) -> _Comparisons:
     """What `share_table` and `share_items` need for genders."""
-    if reading.hits is None:
+    items = preferences(answers)
+    if items is None:
         raise BankError(
             "The answer of a pro-stereotyped prompt about the referred occupation is not a gender: "
             "name one prompt set whose answers are."
@@ -261,7 +261,7 @@ def _genders(reading: Reading, expected: pl.DataFrame | None) -> _Comparisons:
             .agg(most=pl.col("order_seed").n_unique())
             .rename({"prompt_id": "sentence_id"})
         )
-    return map(gender_comparisons, reading.hits), by_order, expected
+    return [gender_comparisons(items)], by_order, expected
 
 
 def read_items(source: Scores) -> Items:
@@ -272,8 +272,8 @@ def read_items(source: Scores) -> Items:
         expected = expected_rows(source.banks, source.prompts, PRONOUNS)
         parts = share_items(*_pronouns(source.frames(), expected))
     elif columns.issuperset(GENDERS):
-        reading = read_winobias(source, Settings(bootstrap=0))
-        if reading.hits is not None:
+        answers = read_winobias(source)
+        if preferences(answers) is not None:
             expected = expected_rows(source.banks, source.prompts, GENDERS)
-            parts = share_items(*_genders(reading, expected))
+            parts = share_items(*_genders(answers, expected))
     return gather_items(part.filter(type=TYPE).drop("type") for part in parts)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.fairness.metric import GenderHits
 from logitbank.analysis.families.stereotype import MEASURES
 from logitbank.analysis.frames.batches import NoRowsError, check_disjoint
 from logitbank.analysis.frames.items import Items, gather_items
@@ -199,15 +198,12 @@ def no_score(family: str) -> NoRowsError:
     return NoRowsError(f"there is no score of {family} to compare; extract its prompts first")
 
 
-def gender_comparisons(hits: GenderHits) -> pl.DataFrame:
+def gender_comparisons(items: Items) -> pl.DataFrame:
     """One row per checkpoint, prompt and order with a score; a prompt is its own sentence."""
-    by_prompt = hits.values.transpose(0, 2, 1)
-    c, p, s = np.nonzero(~np.isnan(by_prompt))
-    orders = pl.Series(hits.orders, dtype=pl.Int64).cast(pl.String)
-    hit = by_prompt[c, p, s]
-    return hits.checkpoints[c].select(
-        *CHECKPOINT, type=pl.lit(2, pl.Int64), sentence_id=hits.prompts.gather(p),
-        order=orders.gather(s), hit=pl.Series(hit), tied=pl.Series(hit == 0.5),
+    rows = items.rows(np.arange(len(items.checkpoints)))
+    return rows.select(
+        *CHECKPOINT, "order", type=pl.lit(2, pl.Int64), sentence_id="item", hit="value",
+        tied=pl.col("value") == 0.5,
     )  # fmt: skip
 
 

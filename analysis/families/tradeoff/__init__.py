@@ -79,6 +79,7 @@ def tradeoff(
     from logitbank.analysis.families.tradeoff.findings import interval_note
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.expected import partial_notes
+    from logitbank.analysis.frames.gender_answers import read_winobias
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.studies import make_study
 
@@ -110,7 +111,7 @@ def tradeoff(
         match=match,
         resamples=bootstrap,
     )
-    result = replace(result, parts=answer_jsd_p(gap_source, bootstrap))
+    result = replace(result, parts=answer_jsd_p(read_winobias(gap_source)))
     study = make_study(
         FAMILY, result, prompts=read, banks=opened, models=models,
         missing=partial_notes(opened, read, models),

@@ -1,0 +1,262 @@
+"""The items of WinoBias: every prompt in each option order, at all checkpoints, from one reading.
+
+Fairness, stereotype accuracy and a trade-off are numbers of the same answers.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns
+from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.expressions import (
+    Floats,
+    Ties,
+    jsd_parts,
+    scaled,
+    three_way_correct,
+)
+from logitbank.analysis.frames.items import Flags, Items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.frames.score_arrays import (
+    CODED,
+    LABELS,
+    PromptAxes,
+    ScoreArrays,
+    map_score_arrays,
+)
+
+GENDER_COLUMNS = ("stereotype", "asked")
+"""Columns of the prompts in which the preference of the stereotype is looked for."""
+JSD_P = tuple(f"jsd_p {label}" for label in LABELS)
+"""Contributions of the options to the divergence, scaled; see `jsd_parts`."""
+QUANTITIES = (*JSD_P, "rank", "top", "first")
+"""Of every item; `top` and `first`: the answer is the only maximum of the vocabulary, and of the
+options."""
+PREFERS = "prefers"
+"""1 if the gender of the stereotype has the greater logit, ½ for a tie, else 0: of pro-stereotyped
+prompts about the referred occupation."""
+
+
+def part_name(quantity: str, gold: str) -> str:
+    """The part of a measure with this quantity of the prompts with this correct answer."""
+    return f"{quantity} | {gold}"
+
+
+class Layout(NamedTuple):
+    """Where the items of a quantity and a correct answer are in rows of `Items.values`."""
+
+    axes: PromptAxes
+    orders: Codes
+    """Numbers of the option orders, sorted as text."""
+    prompts: Mapping[str, Codes]
+    """By part, sorted: the numbers of its prompts. Its items are all of them in each order."""
+
+    @property
+    def columns(self) -> dict[str, slice]:
+        """By part, its items."""
+        ends = np.cumsum([len(self.orders) * len(own) for own in self.prompts.values()])
+        starts = [0, *ends[:-1]]
+        return {name: slice(*at) for name, *at in zip(self.prompts, starts, ends, strict=True)}
+
+    def items(self) -> pl.DataFrame:
+        """The axes of items, as `Items` has them."""
+        prompts = self.axes.prompts.select(
+            cluster=pl.coalesce("sentence_id", "prompt_id"), item="prompt_id"
+        )
+        texts = ["" if seed is None else str(seed) for seed in self.axes.seeds]
+        orders = pl.DataFrame({"order": [texts[at] for at in self.orders]})
+        return pl.concat(
+            pl.select(part=pl.lit(name)).join(orders, how="cross").join(prompts[own], how="cross")
+            for name, own in self.prompts.items()
+        )
+
+    def rows(self, quantities: Mapping[str, Floats | Flags]) -> Floats:
+        """Rows (c, items) of quantities (c, s, p)."""
+        parts = [
+            quantities[name.split(" | ")[0]][:, self.orders[:, None], own]
+            for name, own in self.prompts.items()
+        ]
+        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _layout(axes: PromptAxes, *, stereotypes: bool) -> Layout:
+    names = axes.prompts.select(pl.coalesce("sentence_id", "prompt_id"), item="prompt_id")
+    place = (
+        names.select(pl.arg_sort_by("sentence_id", "item")).to_series().to_numpy().astype(np.int64)
+    )
+    by_gold = {label: place[axes.gold[place] == at] for at, label in enumerate(LABELS)}
+    parts = {part_name(q, gold): own for q in QUANTITIES for gold, own in by_gold.items()}
+    if stereotypes:
+        about = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
+        chosen = axes.prompts.select(about.fill_null(False)).to_series().to_numpy()
+        for gold, own in by_gold.items():
+            parts[part_name(PREFERS, gold)] = own[chosen[own]]
+    texts = ["" if seed is None else str(seed) for seed in axes.seeds]
+    orders = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+    return Layout(axes, orders, {name: parts[name] for name in sorted(parts)})
+
+
+class Answers(NamedTuple):
+    """The answers of all checkpoints."""
+
+    items: Items
+    """Parts are those of `part_name`, for `QUANTITIES`, and `PREFERS` if the prompts have
+    `GENDER_COLUMNS`."""
+    layout: Layout
+    tied: Codes
+    """(c, 3) correct answers of each gold option that share their logit."""
+    inexact: Codes
+    """(c, 3) and those whose rank is a lower bound."""
+
+    def values(self, quantity: str, gold: str) -> Floats:
+        """(c, s, n) of the n prompts with a correct answer, NaN without a score."""
+        own = self.layout.columns[part_name(quantity, gold)]
+        shape = (len(self.items.values), len(self.layout.orders), -1)
+        n = (own.stop - own.start) // max(1, len(self.layout.orders))
+        return self.items.values[:, own].reshape(*shape[:2], n)
+
+    @property
+    def pairs(self) -> tuple[Codes, Codes]:
+        """The prompts of `values` of male and of female gold that are versions of a sentence."""
+        axes = self.layout.axes
+        place = np.zeros(len(axes.gold), np.int64)
+        for gold in LABELS:
+            own = self.layout.prompts[part_name("rank", gold)]
+            place[own] = np.arange(len(own))
+        male, female = axes.pairs
+        return place[male], place[female]
+
+
+def preferences(answers: Answers) -> Items | None:
+    """The items of `PREFERS`; None without `GENDER_COLUMNS`, or if an answer is not a gender."""
+    male, female, neutral = (part_name(PREFERS, gold) for gold in LABELS)
+    if len(answers.layout.prompts.get(neutral, [0])):
+        return None
+    which = answers.items.axes["part"].is_in([male, female]).arg_true()
+    return answers.items.chosen(which.to_numpy().astype(np.int64))
+
+
+class _Block(NamedTuple):
+    """What is kept of one frame."""
+
+    layout: Layout
+    checkpoints: pl.DataFrame
+    values: Floats
+    counts: Codes
+    """(2, c, 3) tied and inexact."""
+
+
+def gender_answers(
+    scan: Scan,
+    expected: pl.DataFrame | None = None,
+    *,
+    ties: Ties = "competition",
+    vocab_limit: bool = False,
+) -> Answers:
+    """The answers in frames of `Bank.scan("winobias")`.
+
+    `expected` has model, prompt_id and order_seed of the expected prompts; without it, all prompts
+    of the frames are, in all their orders.
+
+    Raises
+    ------
+    UsageError, BankError
+        As `map_score_arrays`.
+    """
+    frames = as_frames(scan)
+    stereotypes = all({*GENDER_COLUMNS} <= {*names} for names in frame_columns(frames))
+
+    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Block]:
+        layout = _layout(axes, stereotypes=stereotypes)
+        return lambda data: _block(data, layout)
+
+    blocks = map_score_arrays(
+        frames, prepare, ties=ties, vocab_limit=vocab_limit,
+        columns=GENDER_COLUMNS if stereotypes else (),
+    )  # fmt: skip
+    layout, checkpoints = blocks[0].layout, pl.concat(block.checkpoints for block in blocks)
+    counts = np.concatenate([block.counts for block in blocks], axis=1)
+    order = checkpoints.select(pl.arg_sort_by(CHECKPOINT, nulls_last=True)).to_series().to_numpy()
+    row = np.argsort(order)
+    values = np.empty((len(checkpoints), blocks[0].values.shape[1]))
+    end = len(values)
+    while blocks:  # each is let go when it is copied
+        block = blocks.pop()
+        values[row[end - len(block.values) : end]] = block.values
+        end -= len(block.values)
+    known = _expected(layout, expected, checkpoints["model"].unique().to_list())
+    items = Items(checkpoints[order].select(CHECKPOINT), layout.items(), values, known)
+    return Answers(items, layout, *counts[:, order])
+
+
+def _block(data: ScoreArrays, layout: Layout) -> _Block:
+    missing = np.isnan(data.ranks)
+    gold = data.gold
+    jsd_p = scaled(jsd_parts(data.logits, gold))
+    quantities = {
+        **{name: jsd_p[..., at] for at, name in enumerate(JSD_P)},
+        "rank": data.ranks,
+        "top": np.where(missing, np.nan, data.top),
+        "first": np.where(missing, np.nan, three_way_correct(data.logits, gold)),
+    }
+    if part_name(PREFERS, LABELS.male) in layout.prompts:
+        p, answer = np.arange(len(gold)), np.minimum(gold, 1)
+        own, other = data.logits[:, :, p, answer], data.logits[:, :, p, 1 - answer]
+        quantities[PREFERS] = np.where(missing, np.nan, (own > other) + 0.5 * (own == other))
+    counts = [
+        [flags[:, :, gold == at].sum(axis=(1, 2)) for at in range(len(LABELS))]
+        for flags in (data.tied, data.inexact)
+    ]
+    return _Block(
+        layout, data.checkpoints, layout.rows(quantities), np.array(counts).transpose(0, 2, 1)
+    )
+
+
+def _expected(layout: Layout, expected: pl.DataFrame | None, models: list[str]) -> dict[str, Flags]:
+    """By model, whether the prompt set has each item for it."""
+    s, p = len(layout.axes.seeds), len(layout.axes.prompts)
+    cells = dict.fromkeys(models, np.ones((s, p), bool))
+    if expected is not None:
+        prompts = layout.axes.prompts.select("prompt_id").with_row_index("p")
+        seeds = pl.DataFrame({"order_seed": pl.Series(layout.axes.seeds, dtype=pl.Int64)})
+        known = (
+            expected.select("model", "prompt_id", pl.col("order_seed").cast(pl.Int64))
+            .join(prompts, on="prompt_id")
+            .join(seeds.with_row_index("s"), on="order_seed", nulls_equal=True)
+        )
+        for model in models:
+            own = known.filter(model=model)
+            cells[model] = np.zeros((s, p), bool)
+            cells[model][own["s"].to_numpy(), own["p"].to_numpy()] = True
+    return {
+        model: layout.rows(dict.fromkeys((*QUANTITIES, PREFERS), own[None]))[0]
+        for model, own in cells.items()
+    }
+
+
+def read_winobias(
+    source: Scores, *, ties: Ties = "competition", vocab_limit: bool = False
+) -> Answers:
+    """The answers of a prompt set of WinoBias in banks, read once in a report."""
+
+    def read() -> Answers:
+        frames = source.frames(rows=ROWS, coded=(*CODED, *GENDER_COLUMNS))
+        return gender_answers(frames, expected_cells(source), ties=ties, vocab_limit=vocab_limit)
+
+    return source.cached(("winobias", ties, vocab_limit), read)
+
+
+def expected_cells(source: Scores) -> pl.DataFrame:
+    """The expected prompts of each model in each order: model, prompt_id, order_seed."""
+    return expected_rows(source.banks, source.prompts, ("prompt_id", "order_seed"))
+
+
+def has_genders(source: Scores) -> bool:
+    """Whether the options of a prompt set are `LABELS`."""
+    options = expected_rows(source.banks, source.prompts, ("option",))["option"]
+    return set(options) == set(LABELS)

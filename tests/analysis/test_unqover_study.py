@@ -208,6 +208,7 @@ def test_runs_and_banks_are_compared_by_subjects_and_attributes(tmp_path: Path) 
     (row,) = one["runs"].iter_rows(named=True)
     assert (row["score"], row["runs"], row["examples"]) == ("mu", 3, 5)
     assert row["value"] == pytest.approx(mu.mean())
+    assert "runs" not in unqover([banks[0]], topk=10).tables, "a mean of other numbers"
     found = compare(*banks).tables["metrics"]
     assert found["metric"].unique(maintain_order=True).to_list() == [
         "mu", "abs_c", "positional", "attributive"

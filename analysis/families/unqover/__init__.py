@@ -43,6 +43,8 @@ def unqover(
     LogitbankError
         A missing bank, prompt set or model, or what `unqover_metric` refuses.
     """
+    from dataclasses import replace
+
     from logitbank.analysis.families.unqover.metric import (
         bank_frames,
         expected_instances,
@@ -62,7 +64,9 @@ def unqover(
     )  # fmt: skip
     incomplete = result.unqover.filter(split=ALL)
     missing = missing_sentences(incomplete, "instance", "category")
-    return make_study(FAMILY, result, prompts=names, banks=opened, models=models, missing=missing)
+    # The mean over runs is without a limit and without pronouns.
+    family = FAMILY if topk is None and not he_she else replace(FAMILY, measures=())
+    return make_study(family, result, prompts=names, banks=opened, models=models, missing=missing)
 
 
 FAMILY = Family(

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -39,11 +40,16 @@ class Families(TyperGroup):
         is_bank = args and (Path(args[0]).exists() or set("/.") & set(args[0]))
         if is_bank and self.get_command(ctx, args[0]) is None:
             return "all", self.get_command(ctx, "all"), args
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            names = self.list_commands(ctx)
+            close = get_close_matches(args[0], names, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Analyses: {', '.join(names)}."
+            raise UsageError(f"{args[0]!r} is neither an analysis nor a bank. {hint}")
         return super().resolve_command(ctx, args)
 
 
 app = new_app("Compute one family of metrics, or all.")
-app.info.cls = Families
+app.info.cls, app.info.subcommand_metavar = Families, "[NAME] BANK..."
 
 
 @app.command("all")
@@ -148,8 +154,9 @@ def _prompts(family: Family) -> tuple[Any, Any]:
     default = family.parameters["prompts"].default
     several = family.several_prompts
     option = typer.Option(
-        help=f"Prompt set to analyse{'; repeatable' if several else ''}.",
-        show_default=default or "found by its columns",
+        help=f"Prompt set to analyse{'' if default else ', by default found by its columns'}"
+        f"{'; repeatable' if several else ''}.",
+        show_default=default or False,
     )
     return Annotated[(list[str] if several else str) | None, option], None
 

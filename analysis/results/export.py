@@ -23,6 +23,7 @@ def export(
     out: str | Path,
     *,
     prompts: str | None = None,
+    text: bool = False,
 ) -> Path:
     """Write the scores of a prompt set as one file, which need not fit in memory.
 
@@ -32,6 +33,8 @@ def export(
         New file: .csv, .parquet or .jsonl.
     prompts
         Name of the prompt set. A bank with a single prompt set needs none.
+    text
+        Whether each row has the text of its prompt, after `order_seed`.
 
     Returns
     -------
@@ -49,7 +52,7 @@ def export(
         The bank has no such prompts, or no scores of them.
     """
     opened = open_bank(bank, prompts=prompts)
-    frames = _frames(opened, prompt_set(opened, prompts))
+    frames = _frames(opened, prompt_set(opened, prompts), text=text)
     first = next(frames)
     read = chain([first], frames)
     write(
@@ -59,14 +62,18 @@ def export(
     return Path(out)
 
 
-def _frames(bank: Bank, name: str) -> Iterator[pl.DataFrame]:
+def _frames(bank: Bank, name: str, *, text: bool) -> Iterator[pl.DataFrame]:
     """The rows of a few checkpoints at a time."""
     for scores in prompt_scores(bank, name, few=True):
         rows = prompt_rows(scores).rename({"share": "option_probability"}).select(COLUMNS)
         own = scores.prompts.drop("prompt_id", "order_seed", "text", "answer")
-        if taken := sorted({*own.columns} & {*COLUMNS}):
+        if taken := sorted({*own.columns} & {*COLUMNS, *(["text"] if text else [])}):
             raise UsageError(
                 f"{name} has a column {taken[0]!r} of its own, as an export has; rename it"
             )
         at = scores.options["prompt"]
-        yield rows.hstack(pl.concat([own[at]] * len(scores.steps)))
+        whole = rows.hstack(pl.concat([own[at]] * len(scores.steps)))
+        if text:
+            texts = pl.concat([scores.prompts["text"][at]] * len(scores.steps))
+            whole = whole.insert_column(COLUMNS.index("option"), texts)
+        yield whole

@@ -128,11 +128,14 @@ def export(
         typer.Argument(help="New file: .csv, .parquet or .jsonl.", show_default=False),
     ],
     prompts: PromptSet = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="The text of its prompt in each row.")
+    ] = False,
 ) -> None:
     """Write the scores of a prompt set as one tidy file, one row per option."""
     from logitbank.cli.output import say
 
-    say(f"Scores: {logitbank.export(bank, out, prompts=prompts)}")
+    say(f"Scores: {logitbank.export(bank, out, prompts=prompts, text=text)}")
 
 
 def compare(

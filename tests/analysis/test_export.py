@@ -55,3 +55,14 @@ def test_a_prompt_set_must_be_named_and_a_file_be_new(bank: Bank, tmp_path: Path
         logitbank.export(bank, tmp_path / "t.csv", prompts="topics")
     with pytest.raises(UsageError, match=r"t.xlsx ends in none of"):
         logitbank.export(bank, tmp_path / "t.xlsx", prompts="topics")
+
+
+def test_rows_have_the_text_of_their_prompt_if_asked(
+    bank: Bank, tmp_path: Path, call: Call
+) -> None:
+    code, _, error = call("export", bank.path, tmp_path / "t.csv", "--prompts", "topics", "--text")
+    assert code == 0, error
+    rows = pl.read_csv(tmp_path / "t.csv")
+    assert rows.columns[4:7] == ["order_seed", "text", "option"]
+    number = rows["prompt_id"].str.strip_prefix("p")
+    assert (rows["text"] == "Is " + number + " even?").all()

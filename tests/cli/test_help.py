@@ -98,7 +98,8 @@ def test_without_arguments_the_help_is_shown_with_exit_code_2(
 ) -> None:
     code, out, error = call(*arguments)
     assert (code, error) == (2, "")
-    assert f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] COMMAND" in out
+    what = "[NAME] BANK" if arguments == ["analyze"] else "COMMAND"
+    assert f"Usage: {' '.join(['logitbank', *arguments])} [OPTIONS] {what}" in out
 
 
 def test_version_and_short_help(call: Call) -> None:

@@ -74,8 +74,8 @@ def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path)
     add_stereotype(bank, steps=range(1, 15))
     study = stereotype(bank, bootstrap=100)
     table = study.tables["over_change"]
-    assert table.select("measure", "before", "after").rows() == [
-        ("sa", 7, 8), ("sa_gender", 7, 8),
+    assert table.select("measure", "kind", "before", "after").rows() == [
+        ("sa", "change point", 7, 8), ("sa_gender", "change point", 7, 8),
     ]  # fmt: skip
     assert (table["delta_before"].abs() < 0.2).all()
     assert (table["delta_after"] > 0.6).all()
@@ -97,6 +97,15 @@ def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path)
     (found,) = (each for each in study.findings if each.text.startswith("Stereotype accuracy, cha"
                 "nge from step 7 to 8, over which the gender gap Δ goes from"))  # fmt: skip
     assert (found.value, found.n) == (row["change"], "10 sentences")
+
+    few = Bank.create(tmp_path / "few")  # too few checkpoints for a search
+    add_winobias(few, steps=[4, 6, 8], skew_from=8)
+    add_stereotype(few, steps=[4, 6, 8])
+    gaps = fairness(few, bootstrap=0).result.gap
+    least = gaps.filter(pl.col("gap_scaled") == pl.col("gap_scaled").min())["step"].item()
+    rows = stereotype(few, bootstrap=0).tables["over_change"]
+    assert rows.select("kind", "before", "after").unique().rows() == [("extremes", least, 8)]
+    assert rows["delta_after"].to_list() == [gaps["delta_scaled"][-1]] * 2
 
     chart = study.charts["gap_and_stereotype"]
     assert len(chart.vconcat) == 2

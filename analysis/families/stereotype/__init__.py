@@ -56,8 +56,8 @@ def stereotype(
     opened = open_banks(banks, models=models, prompts=prompts)
     result, names = read_banks(opened, prompts, models, cache or ScanCache(), bootstrap)
     missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
-    found = result.over_change is not None and len(result.over_change) > 0
-    family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS)) if found else FAMILY
+    kinds = () if result.over_change is None else {*result.over_change["kind"]} - {"extremes"}
+    family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS)) if kinds else FAMILY
     return make_study(family, result, prompts=names, banks=opened, models=models, missing=missing)
 
 

@@ -24,6 +24,7 @@ from logitbank.analysis.families.stereotype.tables import (
     pronoun_comparisons,
     share_items,
     share_table,
+    with_extremes,
 )
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import (
@@ -79,7 +80,8 @@ class StereotypeAccuracy(Result):
     None without WinoBias."""
     over_change: pl.DataFrame | None = None
     """Per change point of the gap, measure and type: how the share moves from the checkpoint
-    `before` the change to the one `after` it, paired over sentences. None without WinoBias."""
+    `before` the change to the one `after` it, paired over sentences. Of a run without a significant
+    one, between the smallest and the largest gap (`kind` is `extremes`). None without WinoBias."""
 
 
 def stereotype_metric(
@@ -205,7 +207,8 @@ def _result(
     settings = {"intervals": intervals}
     if answers is None:
         return StereotypeAccuracy(table, settings)
-    changes = gap_changes(*gap_and_draws(answers, bootstrap))
+    gap, draws = gap_and_draws(answers, bootstrap)
+    changes = with_extremes(gap_changes(gap, draws), gap)
     return StereotypeAccuracy(
         table,
         settings,

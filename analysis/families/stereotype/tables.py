@@ -40,7 +40,9 @@ TYPE = 2
 """The type of WinoBias that is meant if none is named."""
 OVER_CHANGE = {
     **dict.fromkeys(("model", "run", "measure"), pl.String),
-    **dict.fromkeys(("type", "before", "after"), pl.Int64),
+    "type": pl.Int64,
+    "kind": pl.String,
+    **dict.fromkeys(("before", "after"), pl.Int64),
     **dict.fromkeys(("delta_before", "delta_after", "change", "low", "high"), pl.Float64),
     "sentences": pl.Int64,
 }
@@ -94,6 +96,27 @@ def share_table(
     return Shares(measure, whole.select(columns), items)
 
 
+def with_extremes(changes: pl.DataFrame, gap: pl.DataFrame) -> pl.DataFrame:
+    """The significant change points of the gap; of a run without any, its smallest and largest gap.
+
+    The latter have the kind `extremes`, and are among the checkpoints of the search.
+    """
+    found = changes.filter(pl.col("kind") != "none")
+    rows = []
+    for row in changes.join(found, on=["model", "run"], how="anti").iter_rows(named=True):
+        steps = gap.filter(
+            pl.col("step") >= (row["from_step"] or 0), pl.col("gap_scaled").is_not_nan(),
+            model=row["model"], run=row["run"],
+        )  # fmt: skip
+        if len(steps):
+            sizes = steps["gap_scaled"]
+            ends = steps[[sizes.arg_min() or 0, sizes.arg_max() or 0]].sort("step")
+            names = ("earliest", "latest", "mean_before", "mean_after")
+            values = (*ends["step"], *ends["delta_scaled"])
+            rows.append({**row, "kind": "extremes", **dict(zip(names, values, strict=True))})
+    return pl.concat([found, pl.DataFrame(rows, schema=changes.schema)])
+
+
 def over_changes(shares: Shares, changes: pl.DataFrame) -> pl.DataFrame:
     """How shares move over each change of the gap, paired over sentences: rows of `OVER_CHANGE`.
 
@@ -101,16 +124,17 @@ def over_changes(shares: Shares, changes: pl.DataFrame) -> pl.DataFrame:
     """
     items, parts = shares.items, [pl.DataFrame(schema=OVER_CHANGE)]
     scored = items.checkpoints.with_row_index("at").filter(items.scored)
-    for row in changes.filter(pl.col("kind") != "none").iter_rows(named=True):
+    for row in changes.iter_rows(named=True):
         steps = scored.filter(pl.col("step").is_not_null(), model=row["model"], run=row["run"])
-        starts = pl.col("step") < row["earliest"] + (row["kind"] == "gradual")
+        starts = pl.col("step") < row["earliest"] + (row["kind"] != "change point")
         ends = pl.concat(
             [steps.filter(starts).tail(1), steps.filter(pl.col("step") >= row["latest"]).head(1)]
         )
         if ends["step"].n_unique() < 2:
             continue
         moved = summarise(items.at(ends["at"].to_numpy().astype(np.int64)), MEASURES).with_columns(
-            measure=pl.lit(shares.measure), before="baseline_step", after="step",
+            measure=pl.lit(shares.measure), kind=pl.lit(row["kind"]),
+            before="baseline_step", after="step",
             delta_before=row["mean_before"], delta_after=row["mean_after"],
             change="from_baseline", low="from_baseline_low", high="from_baseline_high",
             sentences="common",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.charts.theme import theme as theme
     from logitbank.analysis.comparison.metrics import Comparison as Comparison
     from logitbank.analysis.debias.compare import debias_compare as debias_compare
+    from logitbank.analysis.debias.erase import debias_erase as debias_erase
     from logitbank.analysis.debias.results import Debias as Debias
     from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.train import Training as Training

@@ -13,9 +13,10 @@ from logitbank.analysis.charts.curves import (
     drawn_checkpoint,
 )
 from logitbank.analysis.charts.measure import Measure
-from logitbank.analysis.charts.theme import BLUE, GREY, MUTED, ORANGE
+from logitbank.analysis.charts.theme import BLUE, GREEN, GREY, MUTED, ORANGE
 from logitbank.analysis.debias.findings import LANGUAGES
 from logitbank.analysis.debias.results import (
+    ERASED,
     NONE,
     REFERENCE,
     TRAINED,
@@ -25,7 +26,7 @@ from logitbank.analysis.debias.results import (
 from logitbank.analysis.frames.candidates import PLAIN
 from logitbank.wording import counted, step_name
 
-FILTERS = {NONE: GREY, UNTRAINED: ORANGE, TRAINED: BLUE}
+FILTERS = {NONE: GREY, UNTRAINED: ORANGE, TRAINED: BLUE, ERASED: GREEN}
 MEASURES = {
     "icat": ("iCAT", (100.0, 50.0)),
     "lms": ("lms (%)", (100.0, 50.0)),

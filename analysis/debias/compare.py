@@ -14,6 +14,8 @@ import polars as pl
 from logitbank.analysis.debias.charts import comparison_charts
 from logitbank.analysis.debias.findings import COST, comparison_findings
 from logitbank.analysis.debias.results import (
+    ERASED,
+    ERASED_FROM,
     FILTERS,
     NONE,
     REFERENCE,
@@ -81,7 +83,7 @@ class _Source(NamedTuple):
     """Name without a filter."""
     filter: str
     label: str
-    k: int
+    k: int | None
     """Of the filter; without one, of the largest that it is compared with."""
     file: str
     """Of the filter; named where others have the same size and mode."""
@@ -150,7 +152,18 @@ def _sources(
     (chosen,) = select_models([bank.models], models, bank.address)
     loaded = [each if isinstance(each, Filter) else Filter.load(each) for each in filters]
     k = max((each.k for each in loaded), default=LIMITS[0])
-    sources = [_Source(bank, m, m, NONE, "no filter", k, "") for m in chosen or bank.models]
+    erased = {
+        deposit.checkpoint.model: about
+        for deposit in bank.deposits()
+        if isinstance(about := deposit.spec.provenance.get(ERASED_FROM), dict)
+    }
+    named = chosen or bank.models
+    bases = sorted({str(erased[m]["model"]) if m in erased else m for m in named})
+    sources = [_Source(bank, m, m, NONE, "no filter", k, "") for m in bases]
+    for model, about in erased.items():
+        base, label = str(about["model"]), f"without {about['label']}"
+        if base in bases:
+            sources.append(_Source(bank, model, base, ERASED, label, None, str(about["prompts"])))
     seen: set[tuple[str, str]] = set()
     for trained, file in zip(loaded, _file_names(filters), strict=True):
         for kind, filter_ in ((UNTRAINED, untrained_like(trained)), (TRAINED, trained)):
@@ -241,10 +254,13 @@ def _stereoset(
     number = pl.col("condition").str.extract(r"^(\d+) ").cast(pl.Int64)
     plain = number.is_null()
     described = [
-        number.replace_strict(
-            [*range(len(sources))], [getattr(s, name) for s in sources], default=None
+        pl.when(plain)
+        .then(pl.lit(getattr(sources[0], name)))  # without a filter
+        .otherwise(
+            number.replace_strict(
+                [*range(len(sources))], [getattr(s, name) for s in sources], default=None
+            )
         )
-        .fill_null(pl.lit(getattr(sources[0], name)))  # the first has no filter
         .alias(name)
         for name in ("filter", "label", "k")
     ]
@@ -260,6 +276,10 @@ def _stereoset(
     return scores.select(NO_STEREOSET.columns)
 
 
+def _sizes(sources: Sequence[_Source]) -> list[int]:
+    return sorted({source.k for source in sources if source.k is not None})
+
+
 def _candidates_in_k(
     sources: Sequence[_Source], names: Sequence[str], steps: Sequence[int] | None
 ) -> pl.DataFrame:
@@ -268,7 +288,7 @@ def _candidates_in_k(
     One of a masked word is, if any of its tokens is: their probabilities are added. A sentence is,
     if all of its tokens are: their probabilities are multiplied.
     """
-    (bank, *_), sizes = sources[0], sorted({s.k for s in sources})
+    (bank, *_), sizes = sources[0], _sizes(sources)
     models = list({s.base for s in sources})
     scans = [bank.scan(name, models=models, steps=steps) for name in names]
     rank, masked = pl.col("rank"), pl.col("score_kind").first() == "masked"
@@ -324,7 +344,7 @@ def _unqover(
     table = without_rounding(_with_filters(result.unqover, sources))
     unfiltered = [frame for s, own in frames.items() if s.filter == NONE for frame in own]
     key, inside = [*CHECKPOINT, "category", "split"], []
-    for k in sorted({source.k for source in sources}):
+    for k in _sizes(sources):
         if k in LIMITS:  # counted already
             own, name = table.filter(filter=NONE), f"coverage_{k}"
         else:

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.debias.results import (
+    ERASED,
     NONE,
     REFERENCE,
     TRAINED,
@@ -122,8 +123,10 @@ def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
 
 
 def _best(last: pl.DataFrame) -> Iterator[Finding]:
-    """The trained filter with the smallest |C|, compared with no filter."""
-    trained = last.filter(filter=TRAINED).drop_nulls("abs_c").sort("abs_c")
+    """The trained filter, or eraser, with the smallest |C|, compared with no filter."""
+    trained = (
+        last.filter(pl.col("filter").is_in([TRAINED, ERASED])).drop_nulls("abs_c").sort("abs_c")
+    )
     if trained.is_empty():
         yield Finding(text=f"{counted(len(last), 'row')} compared; no trained filter.")
         return

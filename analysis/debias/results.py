@@ -7,8 +7,10 @@ import polars as pl
 from logitbank.analysis.results.tables import Result
 from logitbank.store.filter.filters import Filter
 
-FILTERS = ("none", "untrained", "trained")
-NONE, UNTRAINED, TRAINED = FILTERS
+FILTERS = ("none", "untrained", "trained", "erased")
+NONE, UNTRAINED, TRAINED, ERASED = FILTERS
+ERASED_FROM = "erased_from"
+"""Name in the provenance of a model from which `debias_erase` erased a concept."""
 REFERENCE = "reference"
 """Label of the ideal and of the random model."""
 ROUNDING = 1e-6
@@ -46,7 +48,8 @@ class Debias(Result):
 
 @dataclass(frozen=True, slots=True)
 class DebiasComparison(Result):
-    """Every row begins with model, run, step, filter (none, untrained, trained), its `label` and k.
+    """Every row begins with model, run, step, filter (none, untrained, trained, or erased),
+    its `label` and k.
 
     Rows without a filter have the k of the largest filter, or 8."""
 

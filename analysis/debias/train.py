@@ -297,7 +297,7 @@ def debias_train(
     splits = opened.prompts(prompts).select("split").unique().collect()["split"]
     if other is not None and other in splits:
         parts[other] = reader.read(other)
-    filters = dict(zip(FILTERS, (None, trained.untrained, filter_), strict=True))
+    filters = dict(zip(FILTERS[:3], (None, trained.untrained, filter_), strict=True))
     rows: list[Mapping[str, Any]] = [
         {"split": name, "filter": label,
          **measured(part, answers(part, each).probabilities),

@@ -104,3 +104,31 @@ def debias_compare(
         page = study.save(out)
         say(f"Report: {page}")
     print_study(study, table=table, form=form)
+
+
+@app.command("erase")
+def debias_erase(
+    bank: BankPath,
+    prompts: Annotated[str, typer.Option(help="Prompt set that has the label.")],
+    label: Annotated[
+        str, typer.Option(help="Column of these prompts to erase, such as the gender.")
+    ],
+    model: Model = None,
+    step: Step = None,
+    out: Out = None,
+    table: Table = None,
+    form: Format = "table",
+) -> None:
+    """Erase a label from hidden states of a bank with LEACE, and compare before and after.
+
+    The bank needs --keep hidden. The new logits become a model of their own in it.
+    """
+    from logitbank.cli.output import print_study, say
+
+    study = logitbank.analysis.debias_erase(
+        bank, prompts=prompts, label=label, model=model, step=step
+    )
+    if out is not None:
+        page = study.save(out)
+        say(f"Report: {page}")
+    print_study(study, table=table, form=form)

@@ -1,10 +1,12 @@
 """Tiny random checkpoints in place of the models of `studies`, with their real vocabularies.
 
-That of SwissBERT and X-MOD is not at hand. Theirs is a Unigram one, learnt from StereoSet, with
-UnQover's names, in which words may begin with the lone word mark.
+That of SwissBERT and X-MOD is not at hand. Theirs is a Unigram one, made of StereoSet's words,
+with UnQover's names, in which words may begin with the lone word mark.
 """
 
 import json
+import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -108,6 +110,26 @@ def _names() -> list[str]:
     return [line.split()[-1] for line in lines if "|" in line]
 
 
+def _pieces(texts: Sequence[str]) -> dict[str, float]:
+    """Log-probabilities of letters, frequent words and frequent parts of words.
+
+    By counts, because a trainer gives another vocabulary each time. Only whole words have the word
+    mark, so that others begin with the lone one.
+    """
+    words = Counter(" ".join(texts).split())
+    letters, parts = Counter[str](), Counter[str]()
+    for word, count in words.items():
+        letters.update({letter: word.count(letter) * count for letter in word})
+        for n in (2, 3, 4):
+            parts.update({word[i : i + n]: count for i in range(1, len(word) - n + 1)})
+    whole = Counter({f"▁{word}": count for word, count in words.items()})
+    counts = dict(sorted(letters.items())) | {"▁": words.total()}
+    for several, size in ((whole, 2_000), (parts, 2_000)):
+        counts |= dict(sorted(several.items(), key=lambda each: (-each[1], each[0]))[:size])
+    total = sum(counts.values())
+    return {piece: math.log(count / total) for piece, count in counts.items()}
+
+
 @cache
 def _unigram() -> str:
     """A tokenizer.json as XLM-R's: its mask takes the space before it, and spaces are joined."""
@@ -120,7 +142,6 @@ def _unigram() -> str:
         normalizers,
         pre_tokenizers,
         processors,
-        trainers,
     )
 
     texts = [
@@ -131,17 +152,12 @@ def _unigram() -> str:
         ]
         for sentence in example["sentences"]
     ]
-    backend = Tokenizer(models.Unigram())
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    vocabulary = dict.fromkeys(special, 0.0) | _pieces(texts)
+    vocabulary |= {f"▁{name}": -8.0 for name in _names()}
+    backend = Tokenizer(models.Unigram([*vocabulary.items()], unk_id=special.index("<unk>")))
     backend.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=4_000, special_tokens=special, unk_token="<unk>", show_progress=False
-    )
-    backend.train_from_iterator(texts, trainer)
-    vocabulary = dict(json.loads(backend.to_str())["model"]["vocab"])
-    vocabulary |= {f"▁{name}": -8.0 for name in _names()}
-    backend.model = models.Unigram([*vocabulary.items()], unk_id=special.index("<unk>"))
     backend.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
     around = [(token, special.index(token)) for token in ("<s>", "</s>")]
     backend.post_processor = processors.TemplateProcessing("<s> $A </s>", None, around)

@@ -94,7 +94,6 @@ def debias_erase(
     label: str,
     model: str | None = None,
     step: int | None = None,
-    bootstrap: int = 1000,
 ) -> Study[DebiasComparison]:
     """Erase a label of prompts from all states of a model, and compare before and after.
 
@@ -111,8 +110,6 @@ def debias_erase(
         Column of the prompts, such as a gender; rows without a value are left out.
     model, step
         The checkpoint; by default the only model, at its last step or its release.
-    bootstrap
-        Number of resamples for intervals; 0 for none.
 
     Raises
     ------
@@ -137,7 +134,7 @@ def debias_erase(
     base = deposits[0].checkpoint.model
     for deposit in deposits:
         _erase(opened, deposit, eraser, {"model": base, "prompts": prompts, "label": label})
-    study = debias_compare(opened, [], models=[base], step=step, bootstrap=bootstrap)
+    study = debias_compare(opened, [], models=[base], step=step)
     text = f"Erased {label} ({counted(known.n_unique(), 'value')}) from the states of {base}"
     fitted = Finding(text=f"{text}.", n=counted(len(known), "state"))
     return replace(study, findings=(fitted, *study.findings))

@@ -115,7 +115,7 @@ def test_the_new_logits_are_those_of_states_without_the_label(tmp_path: Path, ca
     ]
     np.testing.assert_allclose(*means, atol=1e-5)
 
-    study = debias_compare(bank, [], bootstrap=0)
+    study = debias_compare(bank, [])
     rows = study.result.comparison.filter(model="toy")
     assert rows["filter"].to_list() == ["none", "erased"]
     assert rows["label"].to_list() == ["no filter", "without gender"]
@@ -123,7 +123,7 @@ def test_the_new_logits_are_those_of_states_without_the_label(tmp_path: Path, ca
     assert rows["abs_c"][0] != rows["abs_c"][1]
     assert rows["k"].to_list() == [8, None]
     assert list(study.charts) == ["icat", "lms", "ss", "abs_c"]
-    again = debias_erase(bank, prompts="sentences", label="gender", bootstrap=0)
+    again = debias_erase(bank, prompts="sentences", label="gender")
     assert again.result.comparison.equals(study.result.comparison)
 
 

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.stats.correlation import pearson_matrix as pearson_matrix
     from logitbank.analysis.stats.correlation import variation as variation
     from logitbank.analysis.stats.measure import Measure as Measure
+    from logitbank.analysis.stats.measure import Smooth as Smooth
     from logitbank.analysis.stats.significance import benjamini_hochberg as benjamini_hochberg
     from logitbank.analysis.stats.significance import mann_whitney as mann_whitney
     from logitbank.analysis.stats.significance import seed_mean as seed_mean

@@ -39,7 +39,6 @@ class Measure:
     scale: float = 1.0
     link: Literal["exp"] | None = None
     """`exp` of a mean of logarithms: a perplexity, or a geometric mean."""
-
     functions: "Callable[[Floats], Sequence[Smooth]] | None" = None
     """Of the means (c, k) of the `plus` parts, which have no option orders. A number with a peak,
     where it has no derivative, is the least of two smooth functions."""

@@ -130,6 +130,7 @@ def shrink(
     print_lines([
         f"{out}: {counted(done.deposits, 'deposit')}, reduced from {done.bytes_before:,} to"
         f" {done.bytes_after:,} bytes."
+        + (f" {counted(done.incomplete, 'incomplete deposit')} left out." * (done.incomplete > 0))
     ])  # fmt: skip
 
 

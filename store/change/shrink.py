@@ -43,6 +43,8 @@ class Shrunk(NamedTuple):
     bytes_before: int
     """Bytes of the committed objects that were shrunk, heads included."""
     bytes_after: int
+    incomplete: int
+    """Deposits that were left out because they are in progress."""
 
 
 def shrink(
@@ -55,8 +57,8 @@ def shrink(
 ) -> Shrunk:
     """Write a smaller copy of a bank. The bank itself is not changed.
 
-    Query sets, prompts, provenance, license and citation are copied. Blocks that are not committed
-    stay missing. To finish an interrupted call, make the same call again.
+    Query sets, prompts, provenance, license and citation are copied. Deposits in progress are left
+    out. To finish an interrupted call, make the same call again.
 
     Parameters
     ----------
@@ -88,7 +90,8 @@ def shrink(
     source = Bank.open(bank, rows=True)
     if Path(out).resolve() == Path(bank).resolve():
         raise UsageError(f"{out} is the bank itself. Use another folder.")
-    specs = [(deposit, _smaller(deposit, level, dtype)) for deposit in source.deposits()]
+    deposits = source.deposits()
+    specs = [(each, _smaller(each, level, dtype)) for each in deposits if each.sealed]
     if all(spec.layout == deposit.layout for deposit, spec in specs):
         raise UsageError(
             f"{source.path} would not become smaller. Use a smaller topk:K, options, or --dtype"
@@ -99,12 +102,12 @@ def shrink(
     tables = tables_to_copy(target, [source])
     models = {deposit.checkpoint.model for deposit, _ in specs}
     target = prepare(out, target, tables, [(source, models)])
-    advance = counting(sum(deposit.rows_committed for deposit, _ in specs), progress)
+    advance = counting(sum(deposit.layout.queries for deposit, _ in specs), progress)
     for deposit, spec in specs:
         _shrink(deposit, target, spec, advance)
     remove_dead(target.path)
-    before, after = (int(each.info()["bytes"].sum()) for each in (source, target))
-    return Shrunk(len(specs), before, after)
+    before, after = (int(each.info().filter("sealed")["bytes"].sum()) for each in (source, target))
+    return Shrunk(len(specs), before, after, len(deposits) - len(specs))
 
 
 def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:
@@ -154,25 +157,18 @@ def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance)
     options = missing_options(deposit) if layout.keep.has_full_rows else None
     scores = deposit.scores().collect()
     copy_heads(target.path, missing_heads(target.path, [deposit] if spec.heads else []))
-    committed = deposit.committed()
+    seal = commits.read(deposit.path, commits.SEAL)
     with target.begin(spec) as writer:
         advance(writer.deposit.rows_committed)
         for block in writer.missing():
             rows = writer.layout.rows(block)
-            first, last = rows[0] // layout.block_rows, rows[-1] // layout.block_rows
-            if not committed.issuperset(range(first, last + 1)):
-                continue
             scores_of_block = scores.filter(pl.col("query").is_between(rows[0], rows[-1]))
             data = _block(deposit, rows, scores_of_block, options, spec.layout)
-            with DepositWriter(writer.deposit, engine=_engine(deposit, first)) as one:
+            engine = commits.block_engine(seal, rows[0] // layout.block_rows)
+            with DepositWriter(writer.deposit, engine=engine) as one:
                 one.write(block, data)
             advance(len(rows))
         writer.seal()
-
-
-def _engine(deposit: Deposit, block: int) -> Json:
-    name = commits.SEAL if deposit.sealed else str(block)
-    return commits.block_engine(commits.read(deposit.path, name), block)
 
 
 def _block(

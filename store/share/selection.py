@@ -1,7 +1,6 @@
 """Choose which objects of a bank are published or copied: whole deposits, and their tables."""
 
 from collections.abc import Collection, Iterable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,7 +100,7 @@ def _inventory(
     for deposit in deposits:
         if not deposit.sealed:
             continue
-        by_path |= deposit.read_committed(partial(deposit_objects, deposit))
+        by_path |= deposit_objects(deposit, deposit.state())
         for digest in deposit.spec.heads.values():
             if f"{FOLDER}/{digest}/zarr.json" not in by_path:
                 by_path |= head_objects(StoredHead.open(root, digest, needed_by=str(deposit)))

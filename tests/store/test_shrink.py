@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import numpy as np
@@ -152,22 +151,21 @@ def test_options_that_came_later_and_those_still_to_be_read_are_kept(tmp_path: P
     assert not rows["exact"].any()
 
 
-def test_absent_blocks_stay_absent_and_can_be_added_later(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    with bank.begin(spec(engine="vllm")) as writer:
+def test_a_deposit_in_progress_is_left_out_and_counted(tmp_path: Path) -> None:
+    bank = banked(tmp_path / "b", logits())
+    with bank.begin(spec(7)) as writer:
         writer.write(1, block_data(writer.layout, 1))
-    shrink(bank.path, tmp_path / "out", keep="options")
-    out = Bank.open(tmp_path / "out")
-    assert out.deposits()[0].committed() == {1}
-    (commit,) = out.path.rglob("commits/1.json")
-    assert json.loads(commit.read_text())["engine"] == "vllm"
-    with bank.begin(spec()) as writer:
+    done = shrink(bank.path, tmp_path / "out", keep="options")
+    assert (done.deposits, done.incomplete) == (1, 1)
+    with bank.begin(spec(7)) as writer:
         for block in writer.missing():
             writer.write(block, block_data(writer.layout, block))
+        writer.seal()
     seen: list[tuple[int, int]] = []
-    shrink(bank.path, out.path, keep="options", progress=lambda *at: seen.append(at))
-    assert out.deposits()[0].sealed
-    assert seen[-1] == (10, 10)
+    shrink(bank.path, tmp_path / "out", keep="options", progress=lambda *at: seen.append(at))
+    out = Bank.open(tmp_path / "out")
+    assert [deposit.sealed for deposit in out.deposits()] == [True, True]
+    assert seen[-1] == (20, 20)
     assert verify(out) == ()
 
 

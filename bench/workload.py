@@ -5,6 +5,7 @@ from pathlib import Path
 from bench.models import public_data
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 
@@ -44,5 +45,5 @@ def token_ids(prompts: PromptSet, checkpoint: Path, *, distinct: bool) -> list[t
     """The sequences that are scored, or those of every prompt by itself."""
     tokenizer = Tokenizer.load(checkpoint)
     if distinct:
-        return [query.ids for query in prompts.tokenize(tokenizer).queries]
+        return [query.ids for query in tokenize(prompts, tokenizer).queries]
     return [tuple(tokenizer.encode(prompt.text)) for prompt in prompts.prompts]

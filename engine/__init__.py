@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from logitbank.engine.prompts.known.winobias import winobias as winobias
     from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
     from logitbank.engine.prompts.prompt_set import SequenceSet as SequenceSet
+    from logitbank.engine.prompts.tokenize import TokenizedPrompts as TokenizedPrompts
+    from logitbank.engine.prompts.tokenize import tokenize as tokenize
     from logitbank.engine.prompts.values import Option as Option
     from logitbank.engine.prompts.values import Prompt as Prompt
     from logitbank.engine.request import ExtractRequest as ExtractRequest

@@ -39,20 +39,14 @@ def _imported(path: Path) -> Iterator[str]:
         yield from (name for name in names if name.partition(".")[0] == "logitbank")
 
 
-def cycle(*, inside: str = "") -> list[str]:
+def cycle() -> list[str]:
     """Modules that import each other in a cycle, the first also last; empty without a cycle.
 
-    Imports between modules of one folder count where their names begin with `inside`, except those
-    of a package's own modules by its `__init__`, which is its door.
+    Imports between modules of one folder count, except those of a package's own modules by its
+    `__init__`, which is its door.
     """
     others = {
-        name: {
-            used
-            for used in found
-            if used != name
-            and _folder(used) != name
-            and (_folder(used) != _folder(name) or (inside and name.startswith(inside)))
-        }
+        name: {used for used in found if used != name and _folder(used) != name}
         for name, found in imports().items()
     }
     try:

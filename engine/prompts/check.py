@@ -75,7 +75,7 @@ def prompts_check(
     (chosen,) = prompt_sets(prompts, data=data)
     if tokenizer is None:
         if isinstance(chosen, PromptSet):
-            found = text_warnings(chosen.prompts, None)
+            found = text_warnings(chosen.prompts)
         else:
             found = column_warnings(chosen.prompts)
         warnings, scored = once_per_kind(found), ""

@@ -12,9 +12,6 @@ from logitbank.store.format.limits import check_name
 if TYPE_CHECKING:
     import polars as pl
 
-    from logitbank.engine.prompts.tokenize import TokenizedPrompts
-    from logitbank.engine.tokenizers.tokenizer import Tokenizer
-
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
@@ -49,23 +46,6 @@ class PromptSet:
         labels = ((p, [option.label for option in p.options] or none) for p in self.prompts)
         return _content((p.id, p.order_seed, label) for p, own in labels for label in own)
 
-    def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
-        """Turn prompts into distinct queries and the table that points at them.
-
-        The query of a prompt is its mask, or the next token after its text without one.
-
-        Raises
-        ------
-        PromptError
-            Texts without tokens, a mask that the tokenizer does not have, options of several tokens
-            where one is needed or that merge with the text, two options with the same tokens, or a
-            column with values of different kinds: each once, all of them together.
-        """
-        # Imported here: it brings polars, and shell completion imports this module.
-        from logitbank.engine.prompts.tokenize import tokenize
-
-        return tokenize(self, tokenizer)
-
 
 @dataclass(frozen=True, slots=True)
 class SequenceSet:
@@ -93,22 +73,6 @@ class SequenceSet:
     def content(self) -> "pl.DataFrame":
         """Prompts before any tokenizer skips some; options follow from their kind."""
         return _content((p.id, None, None) for p in self.prompts).drop("option")
-
-    def tokenize(self, tokenizer: "Tokenizer") -> "TokenizedPrompts":
-        """Turn prompts with many queries into distinct queries and the table that points at them.
-
-        The table has a row per scored token, whose option is `target`, and a column `score_kind`. A
-        prompt for a next-sentence head has one query with two options, `next` and `other`.
-
-        Raises
-        ------
-        PromptError
-            A text that has no tokens where some are needed, or a tokenizer without a mask or a
-            token before a text: each once, all of them together.
-        """
-        from logitbank.engine.prompts.tokenize import tokenize
-
-        return tokenize(self, tokenizer)
 
 
 def _content(rows: "Iterable[tuple[str, int | None, str | None]]") -> "pl.DataFrame":

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 import polars as pl
@@ -68,12 +69,18 @@ class ScoredRow(NamedTuple):
 
 
 def tokenize(prompt_set: PromptSet | SequenceSet, tokenizer: Tokenizer) -> TokenizedPrompts:
-    """Encode the prompts of a set, find what is wrong, and list the scored tokens.
+    """Turn prompts into distinct queries and the table that points at them.
+
+    The query of a prompt with a text is its mask, or the next token after it without one. A prompt
+    with many queries has a row per scored token, whose option is `target`, and a column
+    `score_kind`. One for a next-sentence head has one query with two options, `next` and `other`.
 
     Raises
     ------
     PromptError
-        No prompt is left, or the errors of the prompts, once per kind.
+        No prompt is left, or the errors of all prompts, once per kind: texts without tokens, a mask
+        that the tokenizer does not have, options of several tokens where one is needed or that
+        merge with the text, two options with the same tokens, columns with values of two kinds.
     """
     if isinstance(prompt_set, PromptSet):
         return _tokenize_texts(prompt_set, tokenizer)
@@ -115,8 +122,8 @@ def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPro
         rows += encoded.rows(i, prompt, options, queries)
     table = _table(prompts, rows).drop("score_kind")
     notes = (*notes, *_long_options_note(name, table))
-    warnings = tuple(once_per_kind(text_warnings(prompt_set.prompts, encoded)))
-    return TokenizedPrompts(name, tuple(queries), table, notes, warnings)
+    found = text_warnings(prompt_set.prompts, prompts, encoded.find_mistakes())
+    return TokenizedPrompts(name, tuple(queries), table, notes, tuple(once_per_kind(found)))
 
 
 def _refuse(errors: Sequence[Finding], name: str) -> None:
@@ -261,6 +268,30 @@ class EncodedPrompts:
                     message = f"options {other!r} and {option.label!r} have the same {what} {text}"
                     yield error(f"same {scored}", message)
 
+    def find_mistakes(self) -> Iterator[Finding]:
+        """Options whose token differs from the one in the text where the option fills the mask."""
+        required = (
+            (prompt, option, tokens)
+            for prompt, options in zip(self.prompts, self.options, strict=True)
+            if prompt.masks
+            for option, tokens in zip(prompt.options, options, strict=True)
+            if tokens is not None and not option.optional
+        )
+        flag = self.prompt_set.add_special_tokens
+        while cases := [*islice(required, _BATCH)]:
+            filled = [masked_text(_filled(p, o), self.tokenizer.mask_token) for p, o, _ in cases]
+            rows = self.tokenizer.encode_many(filled, add_special_tokens=flag)
+            for (prompt, option, tokens), row in zip(cases, rows, strict=True):
+                position = self.query(prompt).position
+                in_text = row[position : position + 1]
+                if tuple(in_text) != self.scored(tokens):
+                    texts = ", ".join(map(quote, self.tokenizer.decode_each(in_text)))
+                    message = (
+                        f"option {option.label!r} ({quote(option.text)}) is another token in the "
+                        f"text ({texts}); check the space before it"
+                    )
+                    yield Finding("fills " + option.text, prompt.id, message)
+
     def _option_problem(
         self, prompt: Prompt, option: Option, tokens: tuple[int, ...] | None
     ) -> str:
@@ -283,6 +314,15 @@ class EncodedPrompts:
                 "FILE:first_token=true"
             )
         return ""
+
+
+def _filled(prompt: Prompt, option: Option) -> str:
+    """The text with the option in place of the scored mask."""
+    parts = prompt.text.split(MASK)
+    scored = (prompt.mask or 0) + 1
+    before, after = MASK.join(parts[:scored]), MASK.join(parts[scored:])
+    # The space before a mask is the mask token's if the option brings its own.
+    return (before.rstrip(" ") if option.text.startswith(" ") else before) + option.text + after
 
 
 def encode(prompt_set: PromptSet, tokenizer: Tokenizer) -> tuple[EncodedPrompts, tuple[str, ...]]:

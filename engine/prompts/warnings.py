@@ -2,34 +2,32 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from logitbank.engine.prompts.rows import near_field
 from logitbank.engine.prompts.sequences import SequencePrompt
-from logitbank.engine.prompts.values import MASK, Finding, Option, Prompt, masked_text, quote
-
-if TYPE_CHECKING:
-    from logitbank.engine.prompts.tokenize import EncodedPrompts
+from logitbank.engine.prompts.values import Finding, Prompt, quote
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""
 _UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
 """Unicode categories of characters that nobody sees: controls, formats, separators and spaces."""
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
-_BATCH = 10_000
-"""Texts that are encoded at once; the ids of all would fill memory."""
 
 
-def text_warnings(prompts: Sequence[Prompt], encoded: "EncodedPrompts | None") -> Iterator[Finding]:
-    """Likely mistakes of prompts with texts; those of tokens if the prompts are encoded."""
+def text_warnings(
+    prompts: Sequence[Prompt],
+    scored: Sequence[Prompt] | None = None,
+    tokens: Iterable[Finding] = (),
+) -> Iterator[Finding]:
+    """Likely mistakes of prompts with texts.
+
+    A tokenizer scores some of them, `scored`, and finds mistakes of `tokens`.
+    """
     yield from column_warnings(prompts)
     yield from _options(prompts)
-    if encoded is not None:
-        prompts = encoded.prompts
-        yield from _filled_masks(encoded)
-    yield from _spaces(prompts)
+    yield from tokens
+    yield from _spaces(prompts if scored is None else scored)
 
 
 def column_warnings(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Finding]:
@@ -125,37 +123,3 @@ def _spaces(prompts: Sequence[Prompt]) -> Iterator[Finding]:
                     f"the text ends without one; write {quote(' ' + option.text)} for a new word"
                 )
                 yield Finding("space " + option.text, prompt.id, message)
-
-
-def _filled_masks(encoded: "EncodedPrompts") -> Iterator[Finding]:
-    """Options whose token differs from the one in the text where the option fills the mask."""
-    tokenizer, flag = encoded.tokenizer, encoded.prompt_set.add_special_tokens
-    required = (
-        (prompt, option, tokens)
-        for prompt, options in zip(encoded.prompts, encoded.options, strict=True)
-        if prompt.masks
-        for option, tokens in zip(prompt.options, options, strict=True)
-        if tokens is not None and not option.optional
-    )
-    while cases := [*islice(required, _BATCH)]:
-        filled = [masked_text(_filled(p, o), tokenizer.mask_token) for p, o, _ in cases]
-        rows = tokenizer.encode_many(filled, add_special_tokens=flag)
-        for (prompt, option, tokens), row in zip(cases, rows, strict=True):
-            position = encoded.query(prompt).position
-            in_text = row[position : position + 1]
-            if tuple(in_text) != encoded.scored(tokens):
-                texts = ", ".join(map(quote, tokenizer.decode_each(in_text)))
-                message = (
-                    f"option {option.label!r} ({quote(option.text)}) is another token in the text "
-                    f"({texts}); check the space before it"
-                )
-                yield Finding("fills " + option.text, prompt.id, message)
-
-
-def _filled(prompt: Prompt, option: Option) -> str:
-    """The text with the option in place of the scored mask."""
-    parts = prompt.text.split(MASK)
-    scored = (prompt.mask or 0) + 1
-    before, after = MASK.join(parts[:scored]), MASK.join(parts[scored:])
-    # The space before a mask is the mask token's if the option brings its own.
-    return (before.rstrip(" ") if option.text.startswith(" ") else before) + option.text + after

@@ -11,6 +11,7 @@ from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.gest import DATASET
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import Encoder
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store import Bank
@@ -130,7 +131,7 @@ def test_a_word_outside_the_vocabulary_is_refused(tmp_path: Path, data: Path) ->
     vocabulary = (tmp_path / "vocab.txt").read_text()
     (tmp_path / "vocab.txt").write_text(vocabulary.replace("##w\n", "").replace("\nw\n", "\n"))
     with pytest.raises(PromptError, match=r"'woman' is not in the vocabulary .* 5 other prompts"):
-        prompt_set("gest", data=data).tokenize(Tokenizer.load(tmp_path))
+        tokenize(prompt_set("gest", data=data), Tokenizer.load(tmp_path))
 
 
 @pytest.mark.skipif(not (PUBLIC / "gest").is_dir(), reason="GEST's own file is not there")
@@ -153,7 +154,7 @@ def test_words_are_single_tokens_of_real_vocabularies(
     tmp_path: Path, data: Path, name: str, words: list[str]
 ) -> None:
     tokenizer = real_tokenizer(name, tmp_path / name)
-    found = prompt_set("gest", data=data).tokenize(tokenizer)
+    found = tokenize(prompt_set("gest", data=data), tokenizer)
     first = found.table.filter(sentence_id=0)
     assert first["continuation"].to_list() == words
     assert len(found.queries) == len(SENTENCES) * len(words) // 2  # one for both versions

@@ -9,6 +9,7 @@ from logitbank.engine.prompts.known.winobias import OPTIONS
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import Continuation, Encoder, contexts, continuations
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, SuiteError
@@ -85,7 +86,7 @@ def test_winobias_s_options_are_one_token_each(folder: Path, tokenizer: Tokenize
     found = continuations(tokenizer, pairs, [context] * 3, add_special_tokens=None)
     assert [len(ids or ()) for ids in found] == [1, 1, 1]
     assert len({*found}) == 3
-    made = PromptSet("mine", (Prompt("p", "Answer:", OPTIONS),)).tokenize(tokenizer)
+    made = tokenize(PromptSet("mine", (Prompt("p", "Answer:", OPTIONS),)), tokenizer)
     assert [(token,) for token in made.table["token"]] == found
 
 
@@ -99,14 +100,14 @@ def test_only_special_tokens_that_begin_a_text_stand_before_an_option(
     assert other.convert_ids_to_tokens(tokenizer.opening) == begin
     plain = other("The nurse", add_special_tokens=False)["input_ids"]
     prompts = (Prompt("p", "The nurse", (Option("he", " he"), Option("she", " she"))),)
-    (query,) = PromptSet("mine", prompts).tokenize(tokenizer).queries
+    (query,) = tokenize(PromptSet("mine", prompts), tokenizer).queries
     assert list(query.ids) == [*tokenizer.opening, *plain]
     assert query.position == len(query.ids) - 1
-    (bare,) = PromptSet("mine", prompts, add_special_tokens=False).tokenize(tokenizer).queries
+    (bare,) = tokenize(PromptSet("mine", prompts, add_special_tokens=False), tokenizer).queries
     assert list(bare.ids) == plain
     if begin == ["<s>"]:  # as the harness, which adds none to a text that begins with it
         begun = (Prompt("p", "<s>The nurse"),)
-        (query,) = PromptSet("mine", begun).tokenize(tokenizer).queries
+        (query,) = tokenize(PromptSet("mine", begun), tokenizer).queries
         assert query.ids[:2].count(tokenizer.opening[0]) == 1
 
 
@@ -121,7 +122,7 @@ def test_a_letter_after_a_bracket_or_a_line_break_has_no_word_mark(
     tokenizer = Tokenizer.load(tiny_tokenizer(kind, tmp_path / kind))
     entries = tokenizer._backend.get_vocab()
     prompts = PromptSet("mine", (Prompt("p", text, LETTERS),), whole_options=True)
-    made = prompts.tokenize(tokenizer)
+    made = tokenize(prompts, tokenizer)
     assert made.table["token"].to_list() == [entries["A"], entries["B"]]
     assert (made.notes, made.warnings) == ((), ())
 
@@ -132,7 +133,7 @@ def test_an_option_that_merges_is_an_error(kind: Kind, first_token: bool, tmp_pa
     tokenizer = Tokenizer.load(tiny_tokenizer(kind, tmp_path / kind))
     prompts = PromptSet("mine", (Prompt("p", "Answer: ", LETTERS),), first_token=first_token)
     with pytest.raises(PromptError, match="option 'A' .*merges with the text"):
-        prompts.tokenize(tokenizer)
+        tokenize(prompts, tokenizer)
 
 
 def test_an_option_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
@@ -141,9 +142,9 @@ def test_an_option_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
         lacking = (Option("he", space + "he"), Option("sign", space + "♀"))
         prompts = PromptSet("mine", (Prompt("p", text, lacking),), whole_options=True)
         with pytest.raises(PromptError, match=r"option 'sign' \(\" ?♀\"\) is not in this vocab"):
-            prompts.tokenize(tokenizer)
+            tokenize(prompts, tokenizer)
     named = (Option("he", "he"), Option("unknown", "[UNK]"))  # who writes the token means it
-    made = PromptSet("mine", (Prompt("p", "[MASK] is a nurse.", named),)).tokenize(tokenizer)
+    made = tokenize(PromptSet("mine", (Prompt("p", "[MASK] is a nurse.", named),)), tokenizer)
     assert made.table["token"].to_list()[1] == tokenizer.unknown.id  # type: ignore[union-attr]
 
 
@@ -157,13 +158,13 @@ def test_lambada_begins_as_the_tokenizer_begins_a_text(kind: Kind, tmp_path: Pat
     folder = tiny_tokenizer(kind, tmp_path / kind)
     tokenizer, other = Tokenizer.load(folder), AutoTokenizer.from_pretrained(folder)
     for spec, flag in (("lambada", True), ("lambada:add_special_tokens=false", False)):
-        made = prompt_set(spec, data=tmp_path / "data").tokenize(tokenizer)
+        made = tokenize(prompt_set(spec, data=tmp_path / "data"), tokenizer)
         whole = other("The nurse said that she was tired", add_special_tokens=flag)["input_ids"]
         context = other("The nurse said that she was", add_special_tokens=flag)["input_ids"]
         assert made.table["token"].to_list() == whole[len(context) :]
         assert list(made.queries[-1].ids) == whole[:-1]
-    begun = tokenizer.opening_text(prompt_set("lambada", data=tmp_path / "data").tokenize(
-        tokenizer).queries[0].ids)  # fmt: skip
+    lambada = tokenize(prompt_set("lambada", data=tmp_path / "data"), tokenizer)
+    begun = tokenizer.opening_text(lambada.queries[0].ids)
     assert begun == ("" if kind == "gpt2" else "<s>")
 
 

@@ -13,6 +13,7 @@ from logitbank.engine.backends.hf.backend import TransformersBackend
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.masked import MASKED_FAMILIES, masked_weights
@@ -54,7 +55,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_query_is_the_mask_that_the_prompt_names(tokenizer: Tokenizer) -> None:
-    found = PROMPTS.tokenize(tokenizer)
+    found = tokenize(PROMPTS, tokenizer)
     asked = {p: found.queries[q] for p, q in found.table.select("prompt_id", "query").rows()}
     assert [asked[p.id].position for p in PROMPTS.prompts] == [1, 1, 4, 4]
     assert asked["first"].ids == asked["second"].ids
@@ -75,7 +76,7 @@ def test_an_option_of_several_pieces_is_named(tokenizer: Tokenizer) -> None:
         "p", (Prompt("p", "[MASK] was", (Option("zz", "zzq"),)),), whole_options=True
     )
     with pytest.raises(PromptError, match=r'"zzq"\) has 3 tokens \("z", "##z", "##q"\)'):
-        prompts.tokenize(tokenizer)
+        tokenize(prompts, tokenizer)
 
 
 def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_an_option_that_is_another_token_in_its_place_is_warned_of(tmp_path: Pat
     (tmp_path / "tokenizer_config.json").write_text(config)
     options = (Option("she", "s"),)
     prompts = PromptSet("p", (Prompt("p", "said [MASK]h", options),))
-    (warning,) = prompts.tokenize(Tokenizer.load(tmp_path)).warnings
+    (warning,) = tokenize(prompts, Tokenizer.load(tmp_path)).warnings
     assert "is another token in the text" in warning
 
 
@@ -143,7 +144,7 @@ def expected(folder: Path, tokenizer: Tokenizer, **inputs: Any) -> np.ndarray:
     model = AutoModelForMaskedLM.from_pretrained(folder).eval()
     rows = []
     with torch.inference_mode():
-        for query in PROMPTS.tokenize(tokenizer).queries:
+        for query in tokenize(PROMPTS, tokenizer).queries:
             logits = model(torch.tensor([query.ids]), **inputs).logits[0, query.position]
             rows.append(logits.double().log_softmax(0).numpy())
     return np.stack(rows)
@@ -152,7 +153,7 @@ def expected(folder: Path, tokenizer: Tokenizer, **inputs: Any) -> np.ndarray:
 def banked(bank: Bank, step: int | None, tokenizer: Tokenizer) -> np.ndarray:
     (deposit,) = [d for d in bank.deposits() if d.checkpoint.step == step]
     stored = bank.query_set(deposit.query_set).queries
-    rows = [stored.index(q) for q in PROMPTS.tokenize(tokenizer).queries]
+    rows = [stored.index(q) for q in tokenize(PROMPTS, tokenizer).queries]
     return deposit.logprobs()[rows]
 
 
@@ -221,7 +222,7 @@ def test_language_adapters_of_another_checkpoint_are_used_and_recorded(
     stored = bank.query_set(deposit.query_set).queries
     assert {q.language for q in stored} == {"en_XX"}
     by_content = {(q.ids, q.position): i for i, q in enumerate(stored)}
-    rows = [by_content[q.ids, q.position] for q in PROMPTS.tokenize(tokenizer).queries]
+    rows = [by_content[q.ids, q.position] for q in tokenize(PROMPTS, tokenizer).queries]
     np.testing.assert_allclose(deposit.logprobs()[rows], want, atol=1e-4)
 
 

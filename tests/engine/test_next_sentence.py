@@ -11,6 +11,7 @@ from logitbank.analysis.frames.candidates import as_candidates
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import Continuation, NextSentence
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -51,7 +52,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pair_is_one_query_with_two_classes(tmp_path: Path) -> None:
     write_masked_tokenizer(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
-    found = INTER.tokenize(tokenizer)
+    found = tokenize(INTER, tokenizer)
     query = found.queries[0]
     assert tokenizer.decode(query.ids) == "[CLS] the nurse was tired [SEP] she was busy [SEP]"
     assert query.segments == (0,) * 6 + (1,) * 4

@@ -11,6 +11,7 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import fitted_settings
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
@@ -165,7 +166,7 @@ def test_vllm_is_not_chosen_for_a_head_with_a_bias_that_it_cannot_load(
     classes = {"GPTNeoXForCausalLM": "transformers", "GPT2LMHeadModel": "gpt2"}
     monkeypatch.setattr("logitbank.engine.plan.engine_choice._vllm_classes", lambda: classes)
     folder = make_checkpoint(tmp_path, seed=1)
-    tokenized = [PROMPTS.tokenize(Tokenizer.load(folder))]
+    tokenized = [tokenize(PROMPTS, Tokenizer.load(folder))]
     config, settings = ModelConfig.read(folder), EngineSettings("vllm")
     fitted, _ = fitted_settings(settings, tokenized, config, engine_auto=True)
     assert fitted.engine == "vllm"

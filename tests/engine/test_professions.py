@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.prompts.known.professions import FILE, professions
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store.format.schema import Query
@@ -32,7 +33,7 @@ def test_both_pronouns_have_the_entries_of_the_source_and_the_first_mask_is_scor
     vocabulary = entries(model)
     uncased = "[MASK]" in vocabulary
     he, she = ("he", "she") if uncased else ("He", "She")
-    found = professions(DATA).tokenize(Tokenizer.load(model))
+    found = tokenize(professions(DATA), Tokenizer.load(model))
     tokens = dict(found.table.select("option", "token").unique().rows())
     assert tokens == {"he": vocabulary[he], "she": vocabulary[she]}
     assert {q.position for q in found.queries} == {1}

@@ -8,6 +8,7 @@ import pytest
 from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.known.winobias import winobias
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -69,7 +70,7 @@ def test_the_table_is_long_and_points_at_distinct_queries(causal: Tokenizer) -> 
             Prompt("p3", " the nurse said"),
         ),
     )
-    made = prompts.tokenize(causal)
+    made = tokenize(prompts, causal)
     the, nurse, clerk, said, he, she = (
         causal.encode(" " + word)[0] for word in ("the", "nurse", "clerk", "said", "he", "she")
     )
@@ -90,21 +91,21 @@ def test_the_table_is_long_and_points_at_distinct_queries(causal: Tokenizer) -> 
 
 def test_texts_that_share_their_ids_share_a_query(bert: Tokenizer) -> None:
     prompts = PromptSet("mine", (Prompt("p1", "The Nurse"), Prompt("p2", "the nurse")))
-    made = prompts.tokenize(bert)
+    made = tokenize(prompts, bert)
     assert len(made.queries) == 1
     assert made.table["query"].to_list() == [0, 0]
 
 
 def test_special_tokens_are_part_of_the_query_unless_turned_off(bert: Tokenizer) -> None:
     prompts = (Prompt("p1", "he"),)
-    assert PromptSet("a", prompts).tokenize(bert).queries == (Query((101, 2002), 1),)
+    assert tokenize(PromptSet("a", prompts), bert).queries == (Query((101, 2002), 1),)
     plain = PromptSet("a", prompts, add_special_tokens=False)
-    assert plain.tokenize(bert).queries == (Query((2002,), 0),)
+    assert tokenize(plain, bert).queries == (Query((2002,), 0),)
 
 
 def test_first_token_lets_a_long_option_stand_for_its_first_token(pythia: Tokenizer) -> None:
     prompt = Prompt("p1", "The gender is", (Option("not specified", " not specified"),))
-    made = PromptSet("mine", (prompt,), first_token=True).tokenize(pythia)
+    made = tokenize(PromptSet("mine", (prompt,), first_token=True), pythia)
     assert made.table["token"].to_list() == [417]
     assert made.table["continuation"].to_list() == [" not specified"]
 
@@ -129,7 +130,7 @@ def test_unscorable_texts_and_options_are_named(
     prompt = Prompt("p1", text, tuple(Option(option.strip() or "x", option) for option in options))
     prompts = PromptSet("mine", (prompt,), first_token=first_token, add_special_tokens=False)
     with pytest.raises(PromptError, match=named):
-        prompts.tokenize(request.getfixturevalue(name))
+        tokenize(prompts, request.getfixturevalue(name))
 
 
 def test_columns_of_two_kinds_are_an_error(causal: Tokenizer) -> None:
@@ -137,17 +138,17 @@ def test_columns_of_two_kinds_are_an_error(causal: Tokenizer) -> None:
     with pytest.raises(
         PromptError, match="'x' has a number in prompt '1' and a text in prompt '2'"
     ):
-        PromptSet("mine", rows).tokenize(causal)
+        tokenize(PromptSet("mine", rows), causal)
 
 
 def test_whole_and_broken_numbers_share_a_column(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": 1}), Prompt("2", " she", columns={"x": 0.5}))
-    assert PromptSet("mine", rows).tokenize(causal).table["x"].to_list() == [1.0, 0.5]
+    assert tokenize(PromptSet("mine", rows), causal).table["x"].to_list() == [1.0, 0.5]
 
 
 def test_an_empty_column_has_type_string(causal: Tokenizer) -> None:
     rows = (Prompt("1", " he", columns={"x": None}), Prompt("2", " she"))
-    found = PromptSet("mine", rows).tokenize(causal).table["x"]
+    found = tokenize(PromptSet("mine", rows), causal).table["x"]
     assert (found.dtype, found.to_list()) == (pl.String(), [None, None])
 
 
@@ -213,7 +214,7 @@ def test_a_trailing_space_is_reported() -> None:
 
 def test_tokenize_returns_the_warnings(bert: Tokenizer) -> None:
     prompts = one("The nurse said", Option("he", "he"), Option("she", " she"))
-    (warning,) = PromptSet("one", prompts.prompts, whole_options=True).tokenize(bert).warnings
+    (warning,) = tokenize(PromptSet("one", prompts.prompts, whole_options=True), bert).warnings
     assert warning.startswith("prompt 'p1': option 'he' (\"he\") begins without a space")
 
 
@@ -223,7 +224,7 @@ def test_tokenize_returns_the_warnings(bert: Tokenizer) -> None:
 @pytest.mark.skipif(not (DATA / "winobias").is_dir(), reason=f"{DATA / 'winobias'} is not there")
 def test_winobias_in_pythia_tokens(pythia: Tokenizer) -> None:
     prompts = winobias(DATA, orders=1)
-    made = prompts.tokenize(pythia)
+    made = tokenize(prompts, pythia)
     assert made.table.height == 3 * 3168
     tokens = made.table.select("option", "token").unique().sort("token").rows()
     assert tokens == [("not specified", 417), ("male", 5086), ("female", 5343)]
@@ -238,7 +239,7 @@ def test_unscorable_options_are_listed_together_each_once(pythia: Tokenizer) -> 
     bad = (Option("one", " he or she"), Option("two", " they all"), Option("he", " he"))
     prompts = tuple(Prompt(name, f"The nurse {name}", bad) for name in ("a", "b"))
     with pytest.raises(PromptError) as refused:
-        PromptSet("mine", prompts).tokenize(pythia)
+        tokenize(PromptSet("mine", prompts), pythia)
     first, *each = str(refused.value).splitlines()
     assert first == "prompt set 'mine' has 2 errors:"
     assert all(line.endswith("(and 1 other prompt)") for line in each)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers import reference_check
 from logitbank.engine.workers.events import Event, ReferenceChecked, Summary
@@ -139,7 +140,7 @@ def test_an_engine_that_is_wrong_on_one_side_of_a_window_is_refused(
     series = tmp_path / "tiny"
     own = make_checkpoint(series / "step0", seed=1, architecture="mistral")
     config = json.loads((own / "config.json").read_text())
-    lengths = sorted(len(q.ids) for q in questions().tokenize(Tokenizer.load(own)).queries)
+    lengths = sorted(len(q.ids) for q in tokenize(questions(), Tokenizer.load(own)).queries)
     window = lengths[140]
     (own / "config.json").write_text(json.dumps(config | {"sliding_window": window}))
     other = make_checkpoint(tmp_path / "other", seed=2, architecture="mistral")

@@ -11,7 +11,7 @@ from logitbank.engine.prompts.check import prompts_check, prompts_show
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.sequences import SentenceTokens
-from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -85,7 +85,7 @@ def test_texts_and_sentences_are_two_files(tmp_path: Path) -> None:
 
 def test_a_causal_model_scores_each_token_after_those_before_it(causal: Tokenizer) -> None:
     prompts = SequenceSet("s", (SentenceTokens("a", " the nurse said"),))
-    assert scored(causal, prompts.tokenize(causal)) == [
+    assert scored(causal, tokenize(prompts, causal)) == [
         ("<|endoftext|>", " the"),
         ("<|endoftext|> the", " nurse"),
         ("<|endoftext|> the nurse", " said"),
@@ -94,7 +94,7 @@ def test_a_causal_model_scores_each_token_after_those_before_it(causal: Tokenize
 
 def test_a_masked_model_scores_each_token_under_its_own_mask(masked: Tokenizer) -> None:
     prompts = SequenceSet("s", (SentenceTokens("a", "the zz said"),))
-    assert scored(masked, prompts.tokenize(masked)) == [
+    assert scored(masked, tokenize(prompts, masked)) == [
         ("[CLS] [MASK] zz said [SEP]", "the"),
         ("[CLS] the [MASK]z said [SEP]", "z"),
         ("[CLS] the z [MASK] said [SEP]", "##z"),
@@ -105,16 +105,16 @@ def test_a_masked_model_scores_each_token_under_its_own_mask(masked: Tokenizer) 
 def test_pieces_put_together_are_the_sentence(causal: Tokenizer, masked: Tokenizer) -> None:
     text = "the nurse said naïve 😀 zzq"
     prompts = SequenceSet("s", (SentenceTokens("a", text),))
-    assert "".join(prompts.tokenize(causal).table["continuation"]) == text
+    assert "".join(tokenize(prompts, causal).table["continuation"]) == text
     said = "the nurse said zzq"
     prompts = SequenceSet("s", (SentenceTokens("a", said),))
-    assert "".join(prompts.tokenize(masked).table["continuation"]) == said
+    assert "".join(tokenize(prompts, masked).table["continuation"]) == said
 
 
 def test_unscorable_sentences_are_named_together_each_kind_once(masked: Tokenizer) -> None:
     unknown = [SentenceTokens(name, "☃") for name in "ab"]
     with pytest.raises(PromptError, match=r"^prompt 'a': .* \(and 1 other prompt\)$"):
-        SequenceSet("s", tuple(unknown)).tokenize(masked)
+        tokenize(SequenceSet("s", tuple(unknown)), masked)
 
 
 def test_a_tokenizer_without_a_token_before_a_text_is_refused(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_tokenizer_without_a_token_before_a_text_is_refused(tmp_path: Path) ->
         '{"tokenizer_class": "PreTrainedTokenizerFast"}'
     )
     with pytest.raises(PromptError, match="tokenizer_config.json"):
-        SequenceSet("s", (SentenceTokens("a", "the"),)).tokenize(Tokenizer.load(tmp_path))
+        tokenize(SequenceSet("s", (SentenceTokens("a", "the"),)), Tokenizer.load(tmp_path))
 
 
 def test_a_text_begins_with_the_bos_token_if_the_tokenizer_has_one(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_text_begins_with_the_bos_token_if_the_tokenizer_has_one(tmp_path: Pat
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "a"}))
     tokenizer = Tokenizer.load(tmp_path)
-    table = SequenceSet("s", (SentenceTokens("a", " the"),)).tokenize(tokenizer)
+    table = tokenize(SequenceSet("s", (SentenceTokens("a", " the"),)), tokenizer)
     assert table.queries[0].ids == tuple(tokenizer.encode("a"))
 
 

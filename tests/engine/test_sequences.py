@@ -14,7 +14,7 @@ from logitbank.engine.prompts.sequences import (
     SequencePrompt,
     SharedTokens,
 )
-from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import write_tokenizer
@@ -35,7 +35,7 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def made(tokenizer: Tokenizer, *prompts: SequencePrompt) -> TokenizedPrompts:
-    return SequenceSet("s", prompts).tokenize(tokenizer)
+    return tokenize(SequenceSet("s", prompts), tokenizer)
 
 
 def shown(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str, str]]:
@@ -134,7 +134,7 @@ def test_the_released_data_have_the_documented_numbers_of_tokens(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = prompt_set("stereoset-intra", data=DATA)
     assert isinstance(found, SequenceSet)
-    table = found.tokenize(Tokenizer.load(tmp_path)).table
+    table = tokenize(found, Tokenizer.load(tmp_path)).table
     assert len(table) == 64_864
     assert table["prompt_id"].n_unique() == 6_318
     assert table.unique("example")["domain"].value_counts().sort("domain").rows() == [

@@ -10,6 +10,7 @@ from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.known.stereoset import REPROMPT, attribute_word
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.sequences import BlankWord, Continuation, NextSentence
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import LogitbankError, PromptError
 from tests.support.paths import PUBLIC
@@ -216,7 +217,7 @@ def test_candidates_without_a_word_are_left_out_by_masked_models_and_counted(
     masked: Tokenizer, tmp_path: Path
 ) -> None:
     path = portuguese(tmp_path)
-    found = prompt_set(f"stereoset-intra:file={path}").tokenize(masked)
+    found = tokenize(prompt_set(f"stereoset-intra:file={path}"), masked)
     (note,) = found.notes
     assert note.startswith(
         "stereoset-intra-pt: masked models leave out 5 of 12 candidates, whose words are unknown"

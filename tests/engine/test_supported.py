@@ -14,6 +14,7 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import fitted_settings
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig, length_limits
@@ -181,7 +182,7 @@ def fitted(
     folder: Path, *texts: str, engine_auto: bool = True
 ) -> tuple[EngineSettings, tuple[str, ...]]:
     prompts = PromptSet("mine", tuple(Prompt(text, text, MALE) for text in texts))
-    tokenized = prompts.tokenize(Tokenizer.load(folder))
+    tokenized = tokenize(prompts, Tokenizer.load(folder))
     config, settings = ModelConfig.read(folder), EngineSettings("vllm")
     return fitted_settings(settings, [tokenized], config, engine_auto=engine_auto)
 
@@ -212,7 +213,7 @@ def test_prompts_above_the_switch_of_longrope_are_refused(tmp_path: Path) -> Non
 def test_masked_prompts_still_fit_a_masked_model(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="distilbert")
     write_masked_tokenizer(folder)
-    tokenized = MASKED.tokenize(Tokenizer.load(folder))
+    tokenized = tokenize(MASKED, Tokenizer.load(folder))
     settings = replace(EngineSettings("vllm"), task="masked")
     config = ModelConfig.read(folder)
     found, notes = fitted_settings(settings, [tokenized], config, engine_auto=True)

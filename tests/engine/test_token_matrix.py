@@ -16,6 +16,7 @@ from logitbank.engine.prompts.known.gest import WordInText
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import prompt_names, prompt_set
 from logitbank.engine.prompts.sequences import BlankWord
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -196,7 +197,7 @@ def test_words_that_begin_with_the_lone_word_mark(case, monkeypatch: pytest.Monk
 def test_a_token_is_numbered_by_its_place_in_the_word(kind: str, tmp_path: Path) -> None:
     """ "▁" and "n" have the same context, because the mark alone is no text."""
     plain = write_case(kind, tmp_path / "step0")
-    words, hidden = (s.tokenize(Tokenizer.load(tmp_path / "step0")) for s in word_sets())
+    words, hidden = (tokenize(s, Tokenizer.load(tmp_path / "step0")) for s in word_sets())
     rows = words.table.filter(prompt_id="nurse").select("piece", "token", "query").rows()
     assert plain.convert_ids_to_tokens([row[1] for row in rows]) == ["▁", "n", "ur", "se"]
     assert [(piece, query) for piece, _, query in rows] == [(0, 0), (1, 0), (2, 1), (3, 2)]

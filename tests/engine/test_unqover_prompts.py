@@ -10,7 +10,7 @@ from logitbank.engine.prompts.known.unqover import unqover
 from logitbank.engine.prompts.known.unqover.lists import Category
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.tokenize import fitted
+from logitbank.engine.prompts.tokenize import fitted, tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import entries, real_tokenizer
@@ -209,7 +209,7 @@ def test_the_options_are_the_tokens_that_stand_at_the_mask(
 ) -> None:
     name, tokenizer, vocabulary = loaded
     prompts = unqover(category, published, instances=60)
-    made = prompts.tokenize(tokenizer)
+    made = tokenize(prompts, tokenizer)
     assert made.warnings == ()
     rows = made.table.select("subject1", "continuation", "token").unique().rows()
     names = [(word, token) for word, text, token in rows if text == f" {word}"]

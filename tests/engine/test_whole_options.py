@@ -10,7 +10,7 @@ import pytest
 
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.tokenize import check_tokens, token_texts
+from logitbank.engine.prompts.tokenize import check_tokens, token_texts, tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
@@ -39,7 +39,7 @@ def one(*options: str, text: str = "The nurse said that") -> PromptSet:
 def test_every_token_is_asked_after_the_text_and_those_before_it(
     custom_prompts: PromptSet, causal: Tokenizer
 ) -> None:
-    found = custom_prompts.tokenize(causal)
+    found = tokenize(custom_prompts, causal)
     contexts = pl.Series("context", [found.queries[q].ids for q in found.table["query"]])
     table = found.table.with_columns(contexts)
     for row in ROWS:
@@ -72,14 +72,14 @@ def test_options_that_cannot_be_scored_are_named(
 ) -> None:
     prompts = PromptSet("mine", (Prompt("p1", text, options),), whole_options=True)
     with pytest.raises(PromptError, match=named):
-        prompts.tokenize(causal)
+        tokenize(prompts, causal)
 
 
 def test_the_longest_option_counts_where_a_model_s_length_is_checked(
     causal: Tokenizer,
 ) -> None:
     length = len(causal.encode("The nurse said that she was tired")) - 1
-    made = one(" he", " she was tired").tokenize(causal)
+    made = tokenize(one(" he", " she was tired"), causal)
     config: Any = SimpleNamespace(max_length=length, vocab=causal.entries)
     check_tokens(made, config)
     config.max_length = length - 1

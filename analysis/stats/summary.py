@@ -176,19 +176,26 @@ class Design:
             values, minus = values - minus, None  # a difference of means is a mean of differences
         sides = [values] if minus is None else [values, minus]
         present = ~np.isnan(sum(sides))
-        sides = [np.where(present, side, np.nan) for side in sides]
+        if minus is not None:
+            sides = [np.where(present, side, np.nan) for side in sides]
         number = np.stack([present[:, own].sum(axis=1) for own in self.columns], axis=1)
         weights = self.weights(number > 0)
         used = weights != 0
         counted = np.zeros((len(values), self.clusters), bool)
+        corrections = np.zeros(number.shape)
         for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
-            counted[:, names] |= (
-                np.logical_or.reduceat(present[:, own], starts, axis=1) & used[:, [k]]
-            )
+            has = np.logical_or.reduceat(present[:, own], starts, axis=1)
+            counted[:, names] |= has & used[:, [k]]
+            n = has.sum(axis=1)
+            # Each part has the correction for its own clusters, as strata have.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                corrections[:, k] = np.sqrt(n / (n - 1)) / number[:, k]
         strata = sum(used[:, self.strata == each].any(axis=1) for each in np.unique(self.strata))
         clusters = counted.sum(axis=1)
         means = [self._means(side, number) for side in sides]
-        one, *other = (self._branches(*side, weights) for side in zip(sides, means, strict=True))
+        one, *other = (
+            self._branches(*side, weights, corrections) for side in zip(sides, means, strict=True)
+        )
         items = number.max(axis=1) if self.functions else np.where(used, number, 0).sum(axis=1)
         return Estimate(
             *_least([[each.minus(less) for less in other[0]] if other else [each] for each in one],
@@ -203,7 +210,9 @@ class Design:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.stack(totals, axis=1) / number
 
-    def _branches(self, values: Floats, means: Floats, weights: Floats) -> list[Branch]:
+    def _branches(
+        self, values: Floats, means: Floats, weights: Floats, corrections: Floats
+    ) -> list[Branch]:
         """The smooth functions of which the number is the least; one, if it is made of means."""
         used = weights != 0
         smooth = [Smooth(_sum_present(np.where(used, weights * means, np.nan)), weights)]
@@ -216,15 +225,12 @@ class Design:
         branches = [Branch(each.value, np.zeros((len(values), self.clusters))) for each in smooth]
         for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
             residual = np.nan_to_num(values[:, own] - means[:, [k]])
-            present = ~np.isnan(values[:, own])
-            n = np.logical_or.reduceat(present, starts, axis=1).sum(axis=1)
-            # Each part has the correction for its own clusters, as strata have.
-            with np.errstate(invalid="ignore", divide="ignore"):
-                scale = np.sqrt(n / (n - 1)) / present.sum(axis=1)
-                sums = scale[:, None] * np.add.reduceat(residual, starts, axis=1)
+            sums = np.add.reduceat(residual, starts, axis=1)
             for branch, each in zip(branches, smooth, strict=True):
-                added = np.where(used[:, [k]], each.slopes[:, [k]] * sums, 0.0)
-                branch.influence[:, names] += added
+                with np.errstate(invalid="ignore"):
+                    scale = np.where(used[:, k], each.slopes[:, k] * corrections[:, k], 0.0)
+                    added = scale[:, None] * sums
+                branch.influence[:, names] += np.where(used[:, [k]], added, 0.0)
         return branches
 
     def _sums(self, values: Floats) -> Floats:

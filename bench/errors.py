@@ -15,13 +15,7 @@ from scipy.stats import norm
 
 from logitbank.analysis.families.stereoset import FAMILY as STEREOSET
 from logitbank.analysis.frames.items import Items, array_items
-from logitbank.analysis.stats.bootstrap import (
-    Interval,
-    bootstrap_means,
-    cluster_counts,
-    clustered_interval,
-    percentile_interval,
-)
+from logitbank.analysis.stats.bootstrap import Interval
 from logitbank.analysis.stats.change_points import Changes, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
 from logitbank.analysis.stats.measure import Measure
@@ -181,28 +175,12 @@ def _without_change(
 def coverage_rates() -> Iterator[Rate]:
     """How often 95 % intervals of 20 independent pieces of data contain the truth."""
     rng = np.random.default_rng(0)
-    own = np.arange(CLUSTERS)
     shape = (DATA_SETS, CLUSTERS)
-    yield _covered("mean, normal values (bootstrap)", _resampled(rng.normal(size=shape), own), 0)
-    skewed = rng.exponential(size=shape)
-    yield _covered("mean, exponential values (bootstrap)", _resampled(skewed, own), 1)
-    clusters = np.repeat(own, 4)
-    effects = rng.normal(size=shape)[:, clusters]
-    prompts = effects + rng.normal(size=effects.shape)
-    yield _covered(
-        "mean, 4 prompts a sentence (cluster bootstrap)", _resampled(prompts, clusters), 0
-    )
-    yield _covered(
-        "mean, 4 options a sentence (cluster t)", clustered_interval(prompts, clusters), 0
-    )
-    logs = rng.normal(3, 2, shape)
-    ranks = np.maximum(np.exp(logs), 1)
+    ranks = np.maximum(np.exp(rng.normal(3, 2, shape)), 1)
     truth = _big(rng, lambda z: np.maximum(np.exp(3 + 2 * z), 1))
-    yield _covered("Average Rank, skewed ranks (bootstrap)", _resampled(ranks, own), truth)
+    yield _covered("Average Rank, skewed ranks (t)", _mean_interval(ranks), truth)
     truth = _big(rng, lambda z: np.log(np.maximum(np.exp(3 + 2 * z), 1)))
-    yield _covered(
-        "geometric mean rank, the same ranks (t)", clustered_interval(np.log(ranks), own), truth
-    )
+    yield _covered("geometric mean rank, the same ranks (t)", _mean_interval(np.log(ranks)), truth)
     x = rng.normal(size=(DATA_SETS, CLUSTERS))
     y = 0.5 * x + np.sqrt(0.75) * rng.normal(size=x.shape)
     x, y = (side - side.mean(axis=1, keepdims=True) for side in (x, y))
@@ -275,11 +253,11 @@ def _ends(table: pl.DataFrame, prefix: str) -> Interval:
     return Interval(*(table[f"{prefix}{end}"].to_numpy() for end in ("low", "high")))
 
 
-def _resampled(values: np.ndarray, clusters: np.ndarray) -> Interval:
-    """The bootstrap's interval of each row, as fairness makes it of each checkpoint."""
-    counts = cluster_counts(clusters, resamples=1000, seed=1)
-    draws = bootstrap_means(values[:, None, :], counts)
-    return percentile_interval(draws, clusters=CLUSTERS)
+def _mean_interval(values: np.ndarray) -> Interval:
+    """The interval of the mean of each row."""
+    axes = pl.DataFrame({"item": [f"{at:03}" for at in range(values.shape[1])]})
+    runs = pl.DataFrame({"model": "m", "run": [f"{at:05}" for at in range(len(values))], "step": 0})
+    return _ends(summarise(array_items(runs, axes, values), [Measure(name="x")]), "")
 
 
 def _big(rng: np.random.Generator, function: Callable[[np.ndarray], np.ndarray]) -> float:

@@ -15,8 +15,6 @@ FEWEST_CLUSTERS = 10
 Percentiles of resamples are too narrow for few clusters: two sentences gave 0.852 [0.851, 0.853].
 Ten is a convention; Cameron, Gelbach and Miller 2008 find too many rejections with five
 to thirty."""
-SMALL = 50
-"""Number of clusters below which percentiles are widened to the level of Student's t."""
 LEVEL = 0.95
 """Level of every interval."""
 _COLUMNS = 16
@@ -87,38 +85,7 @@ def _weighted_sums(counts: Floats, values: Floats) -> Floats:
     return (counts @ columns)[:, : c * s].reshape(len(counts), c, s)
 
 
-def percentile_interval(draws: Floats, *, clusters: ArrayLike) -> Interval:
-    r"""Central 95 % interval of bootstrap draws (b, c), NaN for too few clusters.
-
-    `clusters`, () or (c,), is the number of resampled clusters. Plain percentiles of few clusters
-    are too narrow: they contain the mean of 10 and of 20 normal clusters in 89 and 92 % of samples.
-    Below `SMALL` clusters each tail is therefore :math:`\Phi(-\sqrt{n/(n-1)}\,t_{0.975,n-1})`
-    instead of 0.025, and the interval contains the mean in 94 %.
-
-    References
-    ----------
-    Hesterberg 2015, The American Statistician 69, §4.3 (expanded percentiles).
-    """
-    n = np.broadcast_to(np.asarray(clusters), draws.shape[1:])
-    ends = np.full((2, draws.shape[1]), np.nan)
-    for size in np.unique(np.minimum(n, SMALL)):
-        same = np.minimum(n, SMALL) == size
-        if size >= FEWEST_CLUSTERS:
-            ends[:, same] = central_interval(draws[:, same], tail=_tail(int(size)))
-    return Interval(*ends)
-
-
-def _tail(clusters: int) -> float:
-    """Fraction of draws outside each end of an interval."""
-    from scipy.special import ndtr, stdtrit
-
-    tail = (1 - LEVEL) / 2
-    if clusters >= SMALL:
-        return tail
-    return float(ndtr(np.sqrt(clusters / (clusters - 1)) * stdtrit(clusters - 1, tail)))
-
-
-def central_interval(draws: Floats, *, tail: float = (1 - LEVEL) / 2) -> Interval:
+def central_interval(draws: Floats) -> Interval:
     """Central interval of draws (b, c), without NaN draws.
 
     NaN if all draws are equal up to rounding: an interval without width would claim certainty.
@@ -128,6 +95,7 @@ def central_interval(draws: Floats, *, tail: float = (1 - LEVEL) / 2) -> Interva
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a checkpoint with no value at all
         quantile = np.nanquantile if np.isnan(draws).any() else np.quantile
+        tail = (1 - LEVEL) / 2
         return with_width(Interval(*quantile(draws, [tail, 1 - tail], axis=0)))
 
 
@@ -141,39 +109,6 @@ def with_width(interval: Interval) -> Interval:
     rounding = 1e-14 + 1e-12 * np.maximum(np.abs(low), np.abs(high))
     flat = ~(high - low > rounding)
     return Interval(np.where(flat, np.nan, low), np.where(flat, np.nan, high))
-
-
-def clustered_interval(values: Floats, clusters: NDArray[np.int64]) -> Interval:
-    r"""95 % t interval of the mean of (c, p) values, with clusters (p,) as the independent units.
-
-    With :math:`K` clusters, :math:`n` values and their mean :math:`\bar y`, the variance is
-    :math:`\frac{K}{K-1}\sum_k\big(\sum_{i\in k}(y_i-\bar y)\big)^2/n^2`, and t has :math:`K-1`
-    degrees of freedom. NaN marks a missing value; the interval is NaN for fewer than
-    `FEWEST_CLUSTERS` clusters with a value, and if all values are equal.
-
-    References
-    ----------
-    Cameron and Miller 2015, J. Hum. Resour. 50, §II.
-
-    Examples
-    --------
-    >>> low, high = clustered_interval(np.arange(10.0)[None], np.arange(10))
-    >>> low.round(3).tolist(), high.round(3).tolist()
-    ([2.334], [6.666])
-    """
-    order = np.argsort(clusters, kind="stable")
-    starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
-    if not len(starts):
-        return Interval(*np.full((2, len(values)), np.nan))
-    mean = mean_present(values, axis=1)
-    residuals = np.nan_to_num(values - mean[:, None], nan=0.0)[:, order]
-    present = ~np.isnan(values[:, order])
-    k = np.count_nonzero(np.add.reduceat(present, starts, axis=1), axis=1)
-    squares = (np.add.reduceat(residuals, starts, axis=1) ** 2).sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        error = np.sqrt(k / (k - 1) * squares) / np.count_nonzero(present, axis=1)
-        half = t_quantile(k - 1) * error
-    return with_enough(with_width(Interval(mean - half, mean + half)), k)
 
 
 def t_quantile(degrees: ArrayLike) -> Floats:
@@ -195,17 +130,3 @@ def with_enough(interval: Interval, clusters: ArrayLike) -> Interval:
     """
     few = np.asarray(clusters) < FEWEST_CLUSTERS
     return Interval(np.where(few, np.nan, interval.low), np.where(few, np.nan, interval.high))
-
-
-def cluster_numbers(values: Floats, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number of clusters with an observation, (c,); `values` is (c, s, p), NaN if missing.
-
-    >>> values = np.array([[[1.0, 2.0, 3.0]], [[1.0, 2.0, np.nan]]])
-    >>> cluster_numbers(values, np.array([0, 0, 1])).tolist()
-    [2, 1]
-    """
-    present: NDArray[np.bool_] = np.logical_not(np.isnan(values)).any(axis=1)
-    numbers = np.full(len(values), len(np.unique(clusters)))
-    for c in np.flatnonzero(~present.all(axis=1)):
-        numbers[c] = len(np.unique(clusters[present[c]]))
-    return numbers

@@ -1,16 +1,17 @@
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats as reference
 
+from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.stats.bootstrap import (
     bootstrap_means,
+    central_interval,
     cluster_counts,
-    cluster_numbers,
-    clustered_interval,
-    percentile_interval,
 )
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.shares import wilson
 from logitbank.analysis.stats.significance import (
     benjamini_hochberg,
@@ -20,6 +21,7 @@ from logitbank.analysis.stats.significance import (
     seed_mean,
     wilcoxon,
 )
+from logitbank.analysis.stats.summary import summarise
 
 pytestmark = pytest.mark.numerical
 
@@ -130,31 +132,31 @@ def test_bootstrap_mean_leaves_missing_prompts_out():
 
 
 def test_interval_holds_95_percent_of_the_draws():
-    low, high = percentile_interval(np.arange(1001.0)[:, None], clusters=50)
+    low, high = central_interval(np.arange(1001.0)[:, None])
     assert (low[0], high[0]) == pytest.approx((25.0, 975.0))
-    assert np.isnan(percentile_interval(np.empty((0, 2)), clusters=10)).all()
-    assert np.isnan(percentile_interval(np.full((5, 1), np.nan), clusters=10)).all()
+    assert np.isnan(central_interval(np.empty((0, 2)))).all()
+    assert np.isnan(central_interval(np.full((5, 1), np.nan))).all()
+    draws = np.full((1000, 2), 0.3)
+    draws[:, 1] += np.linspace(0, 1, 1000)
+    assert np.isnan(central_interval(draws).low).tolist() == [True, False], "one has no width"
 
 
-def test_below_50_clusters_percentiles_are_those_of_t_and_below_10_there_are_none():
-    draws = np.tile(np.arange(100_001.0)[:, None], 6)
-    low, high = percentile_interval(draws, clusters=[2, 9, 10, 20, 49, 50])
-    assert np.isnan([low[:2], high[:2]]).all()
-    low, high = low[2:], high[2:]
-    # Phi(-sqrt(n / (n - 1)) t), with t = 2.262157, 2.093024 and 2.010635 from a table.
-    assert low == pytest.approx([855.06, 1588.5, 2112.8, 2500.0], rel=2e-3)
-    assert high == pytest.approx(100_000 - low)
+def mean_ends(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """(2, c) ends of the interval of the mean of each row."""
+    axes = pl.DataFrame(
+        {"item": np.arange(values.shape[1]).astype(str), "cluster": clusters.astype(str)}
+    )
+    runs = np.arange(len(values))
+    checkpoints = pl.DataFrame({"model": "m", "run": [f"{run:04}" for run in runs], "step": 0})
+    table = summarise(array_items(checkpoints, axes, values), [Measure(name="x")])
+    return table.select("low", "high").to_numpy().T
 
 
 @pytest.mark.parametrize("clusters", [10, 20, 100])
 def test_intervals_of_normal_clusters_cover_their_mean(clusters: int) -> None:
-    rng = np.random.default_rng(7)
-    values = rng.normal(0.0, 1.0, (1000, 1, clusters))
-    counts = cluster_counts(np.arange(clusters), resamples=1000, seed=0)
-    draws = percentile_interval(bootstrap_means(values, counts), clusters=clusters)
-    of_t = clustered_interval(values[:, 0], np.arange(clusters))
-    for low, high in (draws, of_t):
-        assert 0.925 < ((low < 0) & (high > 0)).mean() < 0.975
+    values = np.random.default_rng(7).normal(0.0, 1.0, (1000, clusters))
+    low, high = mean_ends(values, np.arange(clusters))
+    assert 0.925 < ((low < 0) & (high > 0)).mean() < 0.975
 
 
 def test_clusters_of_equal_values_are_one_value():
@@ -164,27 +166,12 @@ def test_clusters_of_equal_values_are_one_value():
         0.95, 11, loc=each.mean(axis=1), scale=reference.sem(each, axis=1)
     )
     codes = np.repeat(np.arange(12), 2)
-    both = clustered_interval(np.repeat(each, 2, axis=1), codes)
-    assert np.asarray(both) == pytest.approx(np.asarray(expected))
-    once = np.repeat(each, 2, axis=1)
-    once[:, 1::2] = np.nan
-    assert np.asarray(clustered_interval(once, codes)) == pytest.approx(np.asarray(expected))
-    assert np.isnan(clustered_interval(each[:, :9], np.arange(9))).all()
-
-
-def test_no_interval_has_no_width():
-    draws = np.full((1000, 2), 0.3)
-    draws[:, 1] += np.linspace(0, 1, 1000)
-    low, _ = percentile_interval(draws, clusters=500)
-    assert np.isnan(low).tolist() == [True, False]
-    assert np.isnan(clustered_interval(np.full((1, 20), 0.1), np.arange(20))).all()
-
-
-def test_clusters_are_counted_where_a_checkpoint_has_something_of_them():
-    values = np.full((2, 2, 4), np.nan)
-    values[0, 1, [0, 1, 3]] = 1.0  # the first and the last sentence, of three
-    values[1, 0, 2] = 1.0
-    assert cluster_numbers(values, np.array([0, 0, 1, 2])).tolist() == [2, 1]
+    twice = np.repeat(each, 2, axis=1)
+    assert mean_ends(twice, codes) == pytest.approx(np.asarray(expected))
+    twice[:, 1::2] = np.nan
+    assert mean_ends(twice, codes) == pytest.approx(np.asarray(expected))
+    assert np.isnan(mean_ends(each[:, :9], np.arange(9))).all()
+    assert np.isnan(mean_ends(np.full((1, 20), 0.1), np.arange(20))).all(), "no width"
 
 
 def test_rank_biserial_is_the_difference_of_the_shares_of_pairs():

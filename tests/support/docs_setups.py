@@ -148,6 +148,8 @@ SETUPS: Mapping[str, Setup] = {
     "own-metric.md": demo,
     "prompts.md": own_checkpoints,
     "quickstart.md": demo,
+    "excel-pandas-r.md": demo,
+    "teacher-logits.md": demo,
     "scale.md": scale,
     "share.md": sharing,
     "study.md": own_checkpoints,

@@ -136,7 +136,7 @@ def unqover_metric(
 
     Means are over the instances that there are: in a set that was sampled not every pair of
     subjects meets every attribute, and the tables say how many do. Contexts are replicates, and
-    averaged. `model_level` says what intervals are over.
+    averaged. `model_level` has what intervals are over.
 
     Parameters
     ----------

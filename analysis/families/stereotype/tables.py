@@ -99,7 +99,7 @@ def share_table(
 def with_extremes(changes: pl.DataFrame, gap: pl.DataFrame) -> pl.DataFrame:
     """The significant change points of the gap; of a run without any, its smallest and largest gap.
 
-    The smallest and the largest have the kind `extremes`, and are among the checkpoints of the search.
+    These two have the kind `extremes`, and are among the checkpoints of the search.
     """
     found = changes.filter(pl.col("kind") != "none")
     rows = []

@@ -49,7 +49,10 @@ def analyses(
     opened = open_banks(banks, models=models, prompts=None if prompts is None else [*prompts])
     names = prompt_sets(opened, prompts)
     columns = PromptColumns(opened, names)
-    settings = {"models": models, "bootstrap": bootstrap, "cache": ScanCache()}
+    settings = {
+        "models": models, "bootstrap": bootstrap, "cache": ScanCache(),
+        "entropy": False,  # full rows are as large as the bank
+    }  # fmt: skip
     options = families()["options"]
     chosen = [
         (family, prompts) for family in families().values() for prompts in family.prompts(columns)
@@ -81,9 +84,11 @@ def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None) -> lis
 def _analysis(
     family: Family, banks: Sequence[Bank], names: tuple[str, ...], *, several: bool, **settings: Any
 ) -> Analysis:
-    """An analysis. If its family has several, its title and its folder name its prompts."""
-    if "bootstrap" not in family.parameters:
-        settings.pop("bootstrap", None)
+    """An analysis. If its family has several, its title and its folder name its prompts.
+
+    Its function gets those of the settings that it has.
+    """
+    settings = {name: value for name, value in settings.items() if name in family.parameters}
     title, folder = family.title, family.name
     if family.name == "options":
         title += f" of {names[0]}"

@@ -11,11 +11,11 @@ from scipy.stats import binomtest
 from scipy.stats import entropy as scipy_entropy
 
 import logitbank
+from logitbank.analysis.everything import analyses
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
 from logitbank.analysis.families.options.tables import answer_table, share_table
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames.reader import ScanCache
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -241,7 +241,7 @@ def test_a_report_reads_no_full_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Deposit, "stored_logprobs", refuse)
     with pytest.raises(AssertionError, match="a full row was read"):
         logitbank.options(bank)
-    found = logitbank.options(bank, prompts=("parity",), cache=ScanCache())
+    (found,) = (each.run() for each in analyses(bank))
     assert values(found.result.curves, "top1_agreement")[-1] == 1
     assert any(note.startswith("Entropy needs full rows") for note in found.notes)
 

@@ -9,7 +9,6 @@ from logitbank.analysis.frames.choose import with_columns
 if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import Fluctuation
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -18,7 +17,6 @@ def fluctuation(
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
-    cache: "ScanCache | None" = None,
     plateaus: Annotated[
         Sequence[int] | None,
         "First training step of the stable phase, which ends at the last step; repeatable. "
@@ -47,8 +45,6 @@ def fluctuation(
         Name of the banks' prompt set; by default `professions`, or the only one with its columns.
     models
         Only these models.
-    cache
-        What the analyses of one report share; unused.
     frequencies, corpus_sizes
         Tables for the frequency correlation, as `corpus_frequencies` reads them.
 
@@ -63,16 +59,17 @@ def fluctuation(
     import polars as pl
 
     from logitbank.analysis.families.fluctuation import metric
-    from logitbank.analysis.frames.banks import choose_prompts, open_banks, split_files
+    from logitbank.analysis.frames.banks import split_files
     from logitbank.analysis.frames.expected import expected_rows
     from logitbank.analysis.frames.input_files import is_table_path
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.studies import make_study
 
     words = metric.read_frequencies(frequencies, corpus_sizes)
     named, files = split_files(banks, is_table_path)
     tables = {path.name: metric.read_scores(path) for path in files}
-    opened = open_banks(named, models=models, prompts=prompts, family=FAMILY.prompts)
-    prompts = choose_prompts(opened, prompts, default="professions", family=FAMILY.prompts)
+    scores = read_scores(named, prompts, models, family=FAMILY.prompts, default="professions")
+    opened, prompts = scores.banks, scores.prompts
     frames = metric.source_frames(opened, [*tables.values()], prompts, models)
     result = metric.fluctuation_metric(
         frames, plateaus=plateaus, frequencies=words, professions=professions,

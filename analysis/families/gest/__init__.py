@@ -11,7 +11,6 @@ from logitbank.errors import UsageError
 if TYPE_CHECKING:
     from logitbank.analysis.families.gest.metric import Gest
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -20,7 +19,6 @@ def gest(
     *,
     prompts: str | None = None,
     models: Sequence[str] | None = None,
-    cache: "ScanCache | None" = None,
     predictions: Annotated[
         Sequence[str],
         "GEST score file, as PATH (MODEL_template-N.txt) or MODEL=PATH; repeatable.",
@@ -48,9 +46,7 @@ def gest(
     import polars as pl
 
     from logitbank.analysis.families.gest.metric import gest_metric, read_score_files
-    from logitbank.analysis.frames.banks import choose_prompts, open_banks
-    from logitbank.analysis.frames.expected import expected_token_counts
-    from logitbank.analysis.frames.reader import Scores
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
@@ -58,17 +54,16 @@ def gest(
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
     files = read_score_files(predictions, gold)
     sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold})] if gold else []
-    opened = open_banks(banks, models=models, prompts=prompts, family=FAMILY.prompts)
-    frames, expected, names = None, None, list[str]()
-    if opened:
-        names = [choose_prompts(opened, prompts, default="gest", family=FAMILY.prompts)]
-        frames = Scores(opened, names[0], models).frames()
-        expected = expected_token_counts(opened, names[0])
-    result = gest_metric(frames, files=files, expected=expected)
+    scores = read_scores(banks, prompts, models, family=FAMILY.prompts, default="gest")
+    result = gest_metric(
+        scores.frames() if scores.banks else None, files=files,
+        expected=scores.expected() if scores.banks else None,
+    )  # fmt: skip
     missing = missing_sentences(result.checkpoints, "version")
     return make_study(
-        FAMILY, result, prompts=names, banks=opened, models=models, missing=missing, files=sources
-    )
+        FAMILY, result, prompts=[scores.prompts], banks=scores.banks, models=scores.models,
+        missing=missing, files=sources,
+    )  # fmt: skip
 
 
 NAMES = (

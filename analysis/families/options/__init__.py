@@ -11,7 +11,6 @@ from logitbank.errors import AbsentError
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 Score = Literal["sum", "token", "byte", "character"]
@@ -24,7 +23,6 @@ def options(
     *,
     prompts: Sequence[str] | str | None = None,
     models: Sequence[str] | None = None,
-    cache: "ScanCache | None" = None,
     score: Annotated[Score, "Score of options with several tokens."] = "sum",
     entropy: Annotated[bool, "Entropy of the full rows of logits, if they are stored."] = True,
 ) -> "Study[OptionScores]":
@@ -39,14 +37,12 @@ def options(
         Names of prompt sets, or one; all of the banks if None.
     models
         Only these models.
-    cache
-        What the analyses of one report share. With a cache, full rows are not read: they are as
-        large as the bank.
     score
         What options of several tokens are compared by: the `sum` of their log-probabilities, or
         that sum divided by `token`, `byte` or `character`.
     entropy
-        Whether to read full rows, which entropy needs. Everything else needs only scores.
+        Whether to read full rows, which entropy needs and which are as large as the bank. A report
+        does not. Everything else needs only scores.
 
     Raises
     ------
@@ -63,7 +59,6 @@ def options(
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    entropy = entropy and cache is None
     names = [prompts] if isinstance(prompts, str) else prompts
     opened = open_banks(banks, models=models, prompts=names, rows=entropy)
     available = sorted({name for bank in opened for name in bank.prompt_sets})

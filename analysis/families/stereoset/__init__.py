@@ -11,7 +11,6 @@ from logitbank.errors import UsageError
 if TYPE_CHECKING:
     from logitbank.analysis.families.stereoset.metric import StereoSet
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 Rule = Literal["reference", "mean_prob", "sum_logprob", "mean_logprob", "geometric"]
@@ -25,7 +24,6 @@ def stereoset(
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
-    cache: "ScanCache | None" = None,
     steps: Annotated[
         str | None, "Steps to include: log, START:STOP:STRIDE, a list, or release."
     ] = None,
@@ -52,8 +50,6 @@ def stereoset(
         Names of prompt sets in the banks; by default all that begin with `stereoset`.
     models
         Only these models of the banks.
-    cache
-        What the analyses of one report share; unused.
     steps
         Only these training steps of the banks, as `--steps` takes them.
     predictions

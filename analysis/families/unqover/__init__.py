@@ -10,7 +10,6 @@ from logitbank.analysis.stats.measure import Measure
 if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover
     from logitbank.analysis.frames.banks import Banks
-    from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
 
@@ -19,7 +18,6 @@ def unqover(
     *,
     prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
-    cache: "ScanCache | None" = None,
     topk: int | None = None,
     he_she: Annotated[bool, "Count he/she as mentions of the name too."] = False,
 ) -> "Study[Unqover]":
@@ -33,8 +31,6 @@ def unqover(
         Names of prompt sets; by default all that begin with `unqover-` and have been scored.
     models
         Only these models.
-    cache
-        What the analyses of one report share; unused.
 
     Other parameters are those of `logitbank.analysis.unqover_metric`.
 

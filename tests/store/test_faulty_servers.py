@@ -167,11 +167,12 @@ def test_a_slow_drip_is_one_error(
     monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
     bank = bank_of(tmp_path / "bank", 0)
     push(bank.path, tmp_path / "www" / "bank" if place == "web" else url)
-    monkeypatch.setattr(remote, "SLOW_S", 0.1)
-    monkeypatch.setattr(remote, "SLOWEST", 1e5)
     proxy.spoil("drip", r"GET .*index\.json\.gz")
-    with pytest.raises(LogitbankError, match=r"bytes a second\. The minimum is 100,000"):
-        pull(url, tmp_path / "back")
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "SLOW_S", 0.1)
+        patch.setattr(remote, "SLOWEST", 1e5)
+        with pytest.raises(LogitbankError, match=r"bytes a second\. The minimum is 100,000"):
+            pull(url, tmp_path / "back")
     proxy.spoil()
     pull(url, tmp_path / "back")
     same(bank, Bank.open(tmp_path / "back"))

@@ -26,21 +26,20 @@
 # These are estimates, from the number of parameters and dry runs. No GPU has measured them.
 set -euo pipefail
 
-suites=${SUITE:-multiberts}
+suites=()
+for suite in ${SUITE:-multiberts}; do suites+=(--suite "$suite"); done
 steps=${STEPS:-all}
+plateaus=()
+for step in ${PLATEAUS:-1000000 1600000}; do plateaus+=(--plateaus "$step"); done
 out=${OUT:-bias-fluctuation}
 bank=$out/bank.zarr
 
 # 1. Every checkpoint answers all prompts, once. Existing results are skipped.
-for suite in $suites; do
-    logitbank extract "$bank" --suite "$suite" --steps "$steps" --prompts professions \
-        --keep options --disk-budget 20GB "$@"
-done
+logitbank extract "$bank" "${suites[@]}" --steps "$steps" --prompts professions --keep options \
+    --disk-budget 20GB "$@"
 if [[ " $* " == *" --dry-run "* ]]; then exit; fi
 
 # 2. Ratios of pronouns over each stable phase.
-plateaus=()
-for step in ${PLATEAUS:-1000000 1600000}; do plateaus+=(--plateaus "$step"); done
 logitbank analyze fluctuation "$bank" "${plateaus[@]}" \
     ${FREQUENCIES:+--frequencies "$FREQUENCIES"} --out "$out/fluctuation"
 

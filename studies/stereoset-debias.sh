@@ -54,18 +54,17 @@ if [[ " $* " == *" --dry-run "* ]]; then exit; fi
 logitbank analyze stereoset "$bank" --out "$out/stereoset"
 logitbank analyze unqover "$bank" --out "$out/unqover"
 
-# 3. A filter with the published settings, and one with the defaults: it leaves the other tokens
-#    their probability.
-model=$(basename "$suite")
-logitbank debias train "$bank" --model "$model" --prompts unqover-gender@en_XX --preset bert \
-    --out "$out/published.safetensors"
-logitbank debias train "$bank" --model "$model" --prompts unqover-gender@en_XX \
-    --out "$out/direct.safetensors"
+# 3. The published filter, which gives tokens below the k highest probability 0, and the same training
+#    with a filter that keeps their probability.
+for mode in truncate keep_tail; do
+    logitbank debias train "$bank" --model "$(basename "$suite")" --prompts unqover-gender@en_XX \
+        --preset bert --mode "$mode" --out "$out/$mode.safetensors"
+done
 
 # 4. No filter, both filters, trained and untrained, the text before, the baseline, and an ideal and
 #    a random model.
-logitbank debias compare "$bank" --filter "$out/published.safetensors" \
-    --filter "$out/direct.safetensors" --out "$out/comparison"
+logitbank debias compare "$bank" --filter "$out/truncate.safetensors" \
+    --filter "$out/keep_tail.safetensors" --out "$out/comparison"
 
 # 5. All of it on one page.
 logitbank report "$bank" --out "$out/page.html"

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import logitbank
-from tests.support import stand_ins
+from tests.support import plain_studies, stand_ins
 from tests.support.paths import PUBLIC, ROOT
 
 pytestmark = pytest.mark.whole
@@ -38,6 +38,9 @@ class Study:
         folder, table = name.split("/")
         return pl.read_csv(self.out / folder / "tables" / f"{table}.csv", infer_schema_length=None)
 
+    def scan(self, prompts: str) -> pl.LazyFrame:
+        return logitbank.open(self.out / "bank.zarr").scan(prompts)
+
     def from_dry_run_to_page(self) -> None:
         assert "Dry run: nothing was written." in self.run("--dry-run")
         assert not self.out.exists()
@@ -53,16 +56,31 @@ def test_fairness_dynamics(tmp_path: Path) -> None:
     study = Study("fairness-dynamics.sh", tmp_path, SUITE=" ".join(map(str, suites)))
     study.from_dry_run_to_page()
 
-    ranks = study.table("fairness/average_rank")
-    assert set(ranks["model"]) == {"pythia-160m", "pythia-6.9b"}
-    assert set(ranks["step"]) == {*steps}
+    last = {"model": "pythia-160m", "step": 143_000}
+    prompts = study.scan("winobias").filter(**last, option="male").sort("prompt_id", "order_seed")
+    asked = prompts.select("prompt_id", "order_seed", "text", "answer").collect()
+    expected = plain_studies.fairness(
+        suites[0] / "step143000", asked.filter(pl.col("answer") != "not specified").rows()
+    )
+    ranks, accuracy, gap, tests = (
+        study.table(f"fairness/{name}").filter(**last)
+        for name in ("average_rank", "accuracy", "gap", "tests")
+    )
+    for option in ("male", "female"):
+        rank = ranks.filter(gold=option)["average_rank"].item()
+        assert rank == pytest.approx(expected[f"average_rank {option}"], rel=1e-6)
+        share = accuracy.filter(gold=option)["accuracy"].item()
+        assert share == pytest.approx(expected[f"accuracy {option}"], abs=1e-9)
+    assert gap["delta_nats"].item() == pytest.approx(expected["delta"], abs=1e-7)
+    published = tests.filter(origin="published", measure="jsd_p")
+    assert published["statistic"].item() == pytest.approx(expected["u"], rel=1e-5)
+    assert published["p"].item() == pytest.approx(expected["p"], rel=1e-3)
     assert set(study.table("stereotype/stereotype_accuracy")["step"]) == {*steps}
-    assert set(study.table("tradeoff/tradeoff")["model"]) == set(ranks["model"])
+    assert set(study.table("tradeoff/pairs")["model"]) == {"pythia-160m", "pythia-6.9b"}
 
     # A step that comes later is run alone.
     stand_ins.pythia(suites[0], (13_000,))
-    again = study.run()
-    assert "20,001 results of 1 checkpoint" in again
+    assert "20,001 rows of 1 checkpoint" in study.run()
     assert {*study.table("fairness/average_rank")["step"]} == {*steps, 13_000}
 
 
@@ -75,18 +93,43 @@ def test_bias_fluctuation(tmp_path: Path) -> None:
     )
     study.from_dry_run_to_page()
 
-    found = study.table("fluctuation/professions").filter(
-        model="roberta-base", verb="is", occupation="a nurse"
+    asked = study.scan("professions").filter(model="multiberts", run="seed0", step=0, option="he")
+    prompts = asked.filter(verb="is").select("occupation", "prior", "text").collect()
+    means = []
+    for seed in (0, 1):
+        folders = [berts / f"seed{seed}" / f"step{step}" for step in steps[1:]]
+        he, she = np.stack(
+            [
+                plain_studies.pronouns(f, prompts["text"].to_list(), stand_ins.PRONOUNS)
+                for f in folders
+            ]
+        ).T  # (prompts, checkpoints) each
+        own = ~prompts["prior"].to_numpy()
+        ratio = he / she
+        n = (ratio / ratio[~own])[own]
+        r, certainty = ratio[own], (he + she)[own].mean(axis=1)
+        means.append(r.mean(axis=1))
+        expected = pl.DataFrame(
+            {
+                "occupation": prompts["occupation"].filter(own),
+                "want_r": r.std(axis=1) / r.mean(axis=1),
+                "want_n": n.std(axis=1) / n.mean(axis=1),
+                "want_c": certainty,
+            }
+        )
+        key = {"model": "multiberts", "run": f"seed{seed}", "verb": "is", "plateau": 500_000}
+        found = study.table("fluctuation/professions").filter(**key).join(expected, on="occupation")
+        assert len(found) == 923
+        for name, want in (("cv_r", "want_r"), ("cv_n", "want_n"), ("certainty", "want_c")):
+            np.testing.assert_allclose(found[name], found[want], rtol=1e-4)
+        pair = {"x": "certainty", "y": "cv_r"}
+        correlation = study.table("fluctuation/correlations").filter(**key, **pair)["r"].item()
+        want = np.corrcoef(certainty, expected["want_r"])[0, 1]
+        assert correlation == pytest.approx(want, abs=1e-5)
+    pairs = study.table("fluctuation/run_pairs").filter(
+        verb="is", plateau=500_000, measure="mean_r"
     )
-    assert found["plateau"].to_list() == [500_000, 760_000]
-    bank = logitbank.open(study.out / "bank.zarr")
-    scores = bank.scan("professions").filter(model="roberta-base", occupation="a nurse", verb="is")
-    by_option = scores.collect().sort("step").partition_by("option", as_dict=True)
-    he, she = (np.exp(by_option[pronoun,]["logprob"].to_numpy()) for pronoun in ("he", "she"))
-    for cv, first in zip(found["cv_r"], (1, 2), strict=True):
-        ratio = he[first:] / she[first:]
-        assert cv == pytest.approx(np.std(ratio) / np.mean(ratio), rel=1e-6)
-    assert len(study.table("fluctuation/run_pairs")) > 0
+    assert pairs["r"].item() == pytest.approx(np.corrcoef(*means)[0, 1], abs=1e-5)
 
 
 def test_stereoset_debias(tmp_path: Path) -> None:
@@ -102,14 +145,16 @@ def test_stereoset_debias(tmp_path: Path) -> None:
     )
     study.from_dry_run_to_page()
 
+    scores = study.table("stereoset/scores").filter(model="bert", language="en", domain="overall")
+    for task in ("intrasentence", "intersentence"):
+        found = scores.filter(task=task).select("lms", "ss", "icat").row(0)
+        assert found == pytest.approx(plain_studies.stereoset(baseline, task), abs=1e-9)
+
     rows = study.table("comparison/comparison").filter(condition="plain")
     rows = rows.with_columns(pl.col("language").fill_null("both"))
     for language, examples in (("en", 2_106), ("de", 2_103)):
-        swiss_rows = rows.filter(language=language, model="swissbert")
-        assert swiss_rows["filter"].to_list().count("trained") == 2
-        assert swiss_rows["filter"].to_list().count("untrained") == 2
-        assert set(swiss_rows["examples"]) == {examples}
+        own = rows.filter(language=language, model="swissbert")
+        assert sorted(own["filter"]) == ["none", *["trained"] * 2, *["untrained"] * 2]
+        assert set(own["examples"]) == {examples}
         assert rows.filter(language=language, model="bert", filter="none").height == 1
     assert rows.filter(language="both")["icat"].to_list() == [100, 50]
-    tasks = study.table("stereoset/scores").filter(model="bert")["task"]
-    assert {"intrasentence", "intersentence", "both"} <= {*tasks}

@@ -20,6 +20,10 @@ _MASKED = {
     **dict.fromkeys(("eos_token", "sep_token"), "</s>"),
     **{f"{name}_token": f"<{name}>" for name in ("unk", "pad", "mask")},
 }
+OPTIONS = (5086, 5343, 417)
+"""The tokens "male", "female" and "not" in Pythia's vocabulary, with the space before them."""
+PRONOUNS = (2002, 2016)
+"""The tokens "he" and "she" in BERT's."""
 _SIZES = {
     "hidden_size": 64,
     "num_hidden_layers": 1,
@@ -32,21 +36,28 @@ _SIZES = {
 def pythia(folder: Path, steps: Sequence[int]) -> Path:
     for step in steps:
         real_tokenizer("pythia", folder / f"step{step}")
-        _save(folder / f"step{step}", "AutoModelForCausalLM", "gpt_neox", 50_304)
+        _save(folder / f"step{step}", "AutoModelForCausalLM", "gpt_neox", 50_304, OPTIONS)
     return folder
 
 
 def roberta(folder: Path, steps: Sequence[int]) -> Path:
     for step in steps:
         real_tokenizer("roberta-base", folder / f"step{step}")
-        _save(folder / f"step{step}", "AutoModelForMaskedLM", "roberta", 50_265, pad_token_id=1)
+        _save(
+            folder / f"step{step}",
+            "AutoModelForMaskedLM",
+            "roberta",
+            50_265,
+            (894, 2515),
+            pad_token_id=1,
+        )
     return folder
 
 
 def multiberts(folder: Path, seeds: Sequence[int], steps: Sequence[int]) -> Path:
     for checkpoint in (folder / f"seed{seed}" / f"step{step}" for seed in seeds for step in steps):
         real_tokenizer("bert-base-uncased", checkpoint)
-        _save(checkpoint, "AutoModelForPreTraining", "bert", 30_522)
+        _save(checkpoint, "AutoModelForPreTraining", "bert", 30_522, PRONOUNS)
     return folder
 
 
@@ -94,8 +105,8 @@ def _save(
             shape = parameter.shape
             noise = torch.randn(shape, generator=run) + 0.1 * torch.randn(shape, generator=own)
             parameter.add_((0.3 if parameter.ndim > 1 else 0.1) * noise)
-        if likely:
-            model.get_output_embeddings().bias[likely] += 3
+        if likely:  # in some contexts the most probable tokens, in others the least
+            model.get_output_embeddings().weight[[*likely]] *= 3
     model.save_pretrained(folder)
 
 

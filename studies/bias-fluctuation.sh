@@ -14,7 +14,7 @@
 #   FREQUENCIES=                  table of corpus frequencies of the professions, for the third question
 #
 # `multiberts` is google/multiberts-seed_0-step_0k to -seed_4-step_2000k on the Hub. RoBERTa's 62
-# checkpoints have no name there. Put them into a folder as roberta-base/step0, roberta-base/step10, ...
+# checkpoints are no known suite. Put them into a folder as roberta-base/step0, roberta-base/step10, ...
 # and run SUITE=./roberta-base PLATEAUS="500000 760000". The first run downloads the professions.
 #
 # Cost of the defaults, 5 runs of 29 checkpoints:

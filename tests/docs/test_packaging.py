@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +74,29 @@ def test_a_wheel_analyses_the_recorded_bank_without_torch(
     result = subprocess.run(run, env=environment, capture_output=True, text=True)
     assert result.stdout.startswith(str(Path("site").absolute())), result.stderr
     assert "440" in result.stdout
+
+
+def test_the_source_archive_has_the_studies_and_the_wheel_does_not(tmp_path: Path) -> None:
+    source_tree = tmp_path / "source"
+    source_tree.mkdir()
+    for name in (
+        *TOP,
+        "studies",
+        "pyproject.toml",
+        "setup.py",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+    ):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source_tree / name)
+    code = "from setuptools import build_meta as b; b.build_sdist('out')"
+    subprocess.run([sys.executable, "-c", code], cwd=source_tree, check=True, capture_output=True)
+    (archive,) = (source_tree / "out").iterdir()
+    with tarfile.open(archive) as files:
+        names = {Path(name).name for name in files.getnames() if "/studies/" in name}
+    assert names == {path.name for path in (ROOT / "studies").iterdir()}
+    assert "studies" not in TOP
 
 
 def test_imported_modules_exist() -> None:

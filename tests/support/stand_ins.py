@@ -90,15 +90,17 @@ def _save(
     likely: Sequence[int] = (),
     **config: object,
 ) -> None:
-    """Weights of the run in the folder around it, and a tenth as much noise of their own."""
+    """Weights drawn for the run, and a tenth as much noise for the checkpoint, by their names."""
     import torch
     import transformers
 
     transformers.logging.disable_progress_bar()
+    torch.manual_seed(0)
     made = transformers.AutoConfig.for_model(model_type, vocab_size=vocab, **_SIZES, **config)
     model = getattr(transformers, auto).from_config(made)
+    name = folder.parent.name if folder.name.startswith("step") else folder.name
     run, own = (
-        torch.Generator().manual_seed(crc32(str(f).encode())) for f in (folder.parent, folder)
+        torch.Generator().manual_seed(crc32(text.encode())) for text in (name, name + folder.name)
     )
     with torch.no_grad():
         for parameter in model.parameters():

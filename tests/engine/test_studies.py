@@ -92,7 +92,7 @@ def test_fairness_dynamics(tmp_path: Path) -> None:
 
     # A step that comes later is run alone.
     stand_ins.pythia(suites[0], (13_000,))
-    assert "rows of 1 checkpoint, " in " ".join(study.run().split())
+    assert "results of 1 checkpoint" in " ".join(study.run().split())
     assert {*study.table("fairness/average_rank")["step"]} == {*steps, 13_000}
 
 

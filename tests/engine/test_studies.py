@@ -12,12 +12,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import logitbank
 from tests.support import plain_studies, stand_ins
 from tests.support.paths import PUBLIC, ROOT
 
 pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(autouse=True)
+def same_weights_each_time() -> None:
+    torch.manual_seed(0)
 
 
 class Study:

@@ -90,25 +90,29 @@ def _save(
     likely: Sequence[int] = (),
     **config: object,
 ) -> None:
-    """Weights drawn for the run, and a tenth as much noise for the checkpoint, by their names."""
+    """Weights drawn for the run, and a tenth as much noise for the checkpoint, by their names.
+
+    What they are added to is drawn from torch's own generator.
+    """
     import torch
     import transformers
 
     transformers.logging.disable_progress_bar()
-    torch.manual_seed(0)
     made = transformers.AutoConfig.for_model(model_type, vocab_size=vocab, **_SIZES, **config)
     model = getattr(transformers, auto).from_config(made)
-    name = folder.parent.name if folder.name.startswith("step") else folder.name
-    run, own = (
-        torch.Generator().manual_seed(crc32(text.encode())) for text in (name, name + folder.name)
-    )
+    name = folder.parent.name if folder.name.startswith("step") else "."
+    own_name = str(Path(name) / folder.name)
+    run, own = (torch.Generator().manual_seed(crc32(n.encode())) for n in (name, own_name))
     with torch.no_grad():
         for parameter in model.parameters():
             shape = parameter.shape
             noise = torch.randn(shape, generator=run) + 0.1 * torch.randn(shape, generator=own)
             parameter.add_((0.3 if parameter.ndim > 1 else 0.1) * noise)
-        if likely:  # in some contexts the most probable tokens, in others the least
-            model.get_output_embeddings().weight[[*likely]] *= 3
+        head = model.get_output_embeddings()
+        if head.bias is None:  # in some contexts the most probable tokens, in others the least
+            head.weight[[*likely]] *= 3
+        else:
+            head.bias[[*likely]] += 3
     model.save_pretrained(folder)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 import logitbank
 from tests.support import plain_studies, stand_ins
@@ -23,6 +22,8 @@ pytestmark = pytest.mark.whole
 
 @pytest.fixture(autouse=True)
 def same_weights_each_time() -> None:
+    import torch
+
     torch.manual_seed(0)
 
 

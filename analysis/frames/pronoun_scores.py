@@ -75,6 +75,40 @@ def as_scores(frame: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     return _checked(table.collect())
 
 
+def published_table(scores: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `SCORES` in the published format, from which `as_scores` reads the same rows.
+
+    Raises
+    ------
+    UsageError
+        The name of a run is not that of its seed, as `seed3`.
+
+    References
+    ----------
+    arXiv 2211.14639, Appendix A. Not in it: the column `verb`.
+    """
+    names = ("model", "run", "verb", "occupation", "pronoun")
+    rows = scores.with_columns(pl.col(names).cast(pl.String))
+    runs = rows.filter(pl.col("step").is_not_null()).select("model", "run").unique()
+    number = pl.col("run").str.extract(r"^seed(\d+)$", 1).cast(pl.Int64)
+    alone = (pl.len().over("model") == 1) & (pl.col("run") == "main")
+    seeds = runs.with_columns(seed=pl.when(alone).then(0).otherwise(number))
+    if unnamed := seeds.filter(pl.col("seed").is_null())["run"].sort().to_list():
+        raise UsageError(
+            f"Run {unnamed[0]!r} is not named by a seed, as seed3 is, so its scores cannot be"
+            " written in the published format."
+        )
+    sentence = pl.format("{} {}.", "verb", "occupation")
+    released = pl.col("step").is_null()
+    return rows.join(seeds, on=["model", "run"], how="left", maintain_order="left").select(
+        "pronoun", "score", "occupation",
+        template=pl.format(f"{MASK} {{}}", sentence),
+        sentence=pl.format("{} {}", "pronoun", sentence),
+        model="model", seed=pl.when(released).then(RELEASE_SEED).otherwise("seed"),
+        checkpoint="step", verb="verb",
+    )  # fmt: skip
+
+
 def check_prompts(names: Collection[str]) -> None:
     """Raise UsageError if scores lack a column of the prompts of fluctuation."""
     if missing := [name for name in _SCAN if name not in names]:

@@ -4,6 +4,7 @@ import csv
 import math
 from collections import defaultdict
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,12 +14,21 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from logitbank.analysis.charts.chart import chart_caption
-from logitbank.analysis.families.fluctuation import FAMILY
+from logitbank.analysis.families.fluctuation import FAMILY, fluctuation
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
 from logitbank.analysis.families.fluctuation.tables import PUBLISHED
 from logitbank.analysis.frames.input_files import read_table
+from logitbank.analysis.frames.pronoun_scores import as_scores, published_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
-from tests.support.fluctuation_cases import JOBS, drawn, published, random_table, two_runs
+from logitbank.errors import UsageError
+from tests.support.fluctuation_cases import (
+    JOBS,
+    drawn,
+    professions_bank,
+    published,
+    random_table,
+    two_runs,
+)
 from tests.support.paths import PUBLIC as DATA
 
 pytestmark = pytest.mark.numerical
@@ -407,3 +417,38 @@ def test_any_result_is_drawn_and_summed_up(scores: np.ndarray) -> None:
     result = fluctuation_metric(published(scores, drawn(3, 2)), plateaus=[1])
     assert "trajectories" in FAMILY.charts(result)
     assert "nan" not in texts(result)
+
+
+def test_plateaus_may_be_those_of_one_model() -> None:
+    other = random_table(model="roberta-base", seed=0)
+    table = pl.concat([random_table(), other])
+    given = ["2", "roberta-base=3,4"]
+    found = fluctuation_metric(table, plateaus=given).plateaus
+    rows = {*found.select("model", "plateau").iter_rows()}
+    assert rows == {("bert", 2), ("roberta-base", 3), ("roberta-base", 4)}
+    alone = fluctuation_metric(table, plateaus=["roberta-base=3"]).plateaus
+    assert {*alone.select("model", "plateau").iter_rows()} == {("bert", 3), ("roberta-base", 3)}
+    with pytest.raises(UsageError, match="no model 'robert'. bert, roberta-base are"):
+        fluctuation_metric(table, plateaus=["robert=3"])
+    with pytest.raises(UsageError, match="--plateaus 3,x: 'x' is no step"):
+        fluctuation_metric(table, plateaus=["3,x"])
+
+
+def test_scores_in_the_published_format_are_read_back_to_the_same_tables(tmp_path: Path) -> None:
+    bank = professions_bank(tmp_path / "b.zarr")
+    for name in ("scores.csv", "scores.parquet"):
+        ours = fluctuation(bank, scores=str(tmp_path / name)).result
+        theirs = fluctuation(tmp_path / name).result
+        assert equal(ours, theirs), name
+    columns = pl.read_csv(tmp_path / "scores.csv").columns
+    assert columns[:8] == [
+        "pronoun", "score", "occupation", "template", "sentence", "model", "seed", "checkpoint"
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=r"scores.csv is there already"):
+        fluctuation(bank, scores=str(tmp_path / "scores.csv"))
+
+
+def test_a_run_without_a_seed_in_its_name_is_not_written() -> None:
+    rows = as_scores(two_runs()).with_columns(run=pl.lit("mine").cast(pl.Categorical))
+    with pytest.raises(UsageError, match="Run 'mine' is not named by a seed"):
+        published_table(rows)

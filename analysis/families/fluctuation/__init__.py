@@ -18,15 +18,18 @@ def fluctuation(
     prompts: str | None = None,
     models: Sequence[str] | None = None,
     plateaus: Annotated[
-        Sequence[int] | None,
-        "First training step of the stable phase, which ends at the last step; repeatable. "
-        "Default: half of the last step.",
+        Sequence[str] | None,
+        "First training steps of the stable phase, which ends at the last step, for all models or "
+        "for one: 500000,760000 or MODEL=500000; repeatable. Default: half of the last step.",
     ] = None,
     frequencies: Annotated[
         str | None, "Table of corpus frequencies of professions (CSV or Parquet)."
     ] = None,
     corpus_sizes: Annotated[
         str | None, "Table of total words per year, for frequencies by year."
+    ] = None,
+    scores: Annotated[
+        str | None, "New file (.csv or .parquet) for all scores, in the published format."
     ] = None,
     professions: Annotated[
         Sequence[str] | None,
@@ -41,6 +44,8 @@ def fluctuation(
     banks
         One or several banks, analysed together: folders, URLs, or open banks. Score tables in the
         published format (.csv or .parquet) may be among them.
+    plateaus
+        Steps for all models, or texts as `MODEL=500000,760000` for one.
     prompts
         Name of the banks' prompt set; by default `professions`, or the only one with its columns.
     models
@@ -68,9 +73,11 @@ def fluctuation(
     words = metric.read_frequencies(frequencies, corpus_sizes)
     named, files = split_files(banks, is_table_path)
     tables = {path.name: metric.read_scores(path) for path in files}
-    scores = read_scores(named, prompts, models, family=FAMILY.prompts, default="professions")
-    opened, prompts = scores.banks, scores.prompts
+    source = read_scores(named, prompts, models, family=FAMILY.prompts, default="professions")
+    opened, prompts = source.banks, source.prompts
     frames = metric.source_frames(opened, [*tables.values()], prompts, models)
+    if scores is not None:
+        metric.write_scores(frames, scores)
     result = metric.fluctuation_metric(
         frames, plateaus=plateaus, frequencies=words, professions=professions,
         expected=expected_rows(opened, prompts, metric.COLUMNS) if opened else None,

@@ -33,7 +33,9 @@ from logitbank.analysis.frames.pronoun_scores import (
     as_scores,
     expected_professions,
     published_columns,
+    published_table,
 )
+from logitbank.analysis.results.query import write
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 from logitbank.store import Bank
@@ -91,7 +93,7 @@ class Fluctuation(Result):
 def fluctuation_metric(
     frame: Scan,
     *,
-    plateaus: Sequence[int] | None = None,
+    plateaus: Sequence[int | str] | None = None,
     frequencies: pl.DataFrame | None = None,
     professions: Sequence[str] | None = None,
     expected: pl.DataFrame | None = None,
@@ -203,6 +205,11 @@ def source_frames(
             rows.lazy() if own is None else rows.lazy().filter(pl.col("model").is_in(own))
         )
     return frames
+
+
+def write_scores(frames: Sequence[pl.LazyFrame], path: str) -> None:
+    """Write the scores of frames in the published format; UsageError for an existing file."""
+    write(published_table(pl.concat([as_scores(frame) for frame in frames])).lazy(), Path(path))
 
 
 def read_scores(path: Path) -> pl.DataFrame:

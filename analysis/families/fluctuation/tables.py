@@ -26,6 +26,7 @@ from logitbank.analysis.stats.correlation import (
     variation,
 )
 from logitbank.errors import BankError, UsageError
+from logitbank.store.steps import parse_count
 from logitbank.wording import checkpoint_name
 
 PRIOR = f"a {MASK}"
@@ -279,17 +280,44 @@ class Plateau(NamedTuple):
         return {"model": s.model, "run": s.run, "verb": s.verb, "plateau": self.start}
 
 
-def all_plateaus(series: Sequence[Series], starts: Sequence[int] | None) -> list[Plateau]:
-    """Every series with every plateau start.
-
-    Without `starts`, one from half of the model's last step on. For the published lists of steps
-    that is the published start, and is called so.
+def plateau_starts(texts: Sequence[int | str]) -> dict[str, list[int]]:
+    """First steps of plateaus by model; those for all models are below an empty name.
 
     Raises
     ------
     UsageError
-        A start that leaves fewer than two checkpoints, or is negative.
+        A step is no number.
+
+    >>> plateau_starts(["20k,1000", "roberta-base=500000"])
+    {'': [20000, 1000], 'roberta-base': [500000]}
     """
+    starts: dict[str, list[int]] = {}
+    for text in texts:
+        model, _, steps = str(text).rpartition("=")
+        for step in steps.split(","):
+            if (start := parse_count(step.strip())) is None:
+                raise UsageError(
+                    f"--plateaus {text}: {step!r} is no step. Use 500000,760000 or MODEL=500000."
+                )
+            starts.setdefault(model, []).append(start)
+    return starts
+
+
+def all_plateaus(series: Sequence[Series], given: Sequence[int | str] | None) -> list[Plateau]:
+    """Every series with every plateau start that is given for its model, or for all.
+
+    Without any, one from half of the model's last step on. For the published lists of steps that is
+    the published start, and is called so.
+
+    Raises
+    ------
+    UsageError
+        A start that leaves fewer than two checkpoints, or an unknown model.
+    """
+    by_model = plateau_starts(given or ())
+    models = sorted({s.model for s in series})
+    if unknown := sorted({*by_model} - {"", *models}):
+        raise UsageError(f"--plateaus: there is no model {unknown[0]!r}. {', '.join(models)} are.")
     last: dict[str, int] = {}
     for s in series:
         last[s.model] = max(last.get(s.model, 0), int(s.steps[-1]))
@@ -297,6 +325,7 @@ def all_plateaus(series: Sequence[Series], starts: Sequence[int] | None) -> list
     for s in series:
         known = "published" if s.steps.tolist() in PUBLISHED else "half of the last step"
         half = (last[s.model] + 1) // 2
+        starts = by_model.get(s.model, by_model.get(""))
         for start in (half,) if starts is None else dict.fromkeys(starts):
             k = int(np.searchsorted(s.steps, start))
             _check_plateau(s, start, len(s.steps) - k)
@@ -315,8 +344,6 @@ def _measures(s: Series, k: int) -> Measures:
 
 
 def _check_plateau(s: Series, start: int, left: int) -> None:
-    if start < 0:
-        raise UsageError(f"A plateau cannot start at step {start}: steps start at 0.")
     if left < 2:
         raise UsageError(
             f"A plateau from step {start} leaves {('no checkpoint', 'one checkpoint')[left]} of "

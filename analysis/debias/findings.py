@@ -1,7 +1,6 @@
 """The findings of training a filter, of comparing filters, and of searching for one."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import polars as pl
 
@@ -16,10 +15,9 @@ from logitbank.analysis.debias.results import (
 )
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.candidates import PLAIN
-from logitbank.analysis.results.series import missing_text
+from logitbank.analysis.results.series import Row, about, from_row, size
 from logitbank.wording import counted, step_name
 
-Row = Mapping[str, Any]
 COST = (
     "A filter is good if |C| falls and lms stays: a filter that flattens everything has no bias "
     "and no language either. ss is an average over terms: opposite preferences also give 50."
@@ -80,15 +78,13 @@ def train_findings(result: Debias) -> list[Finding]:
 
 def _split(split: str, rows: Mapping[str, Row]) -> Iterator[Finding]:
     none, untrained, trained = (rows[name] for name in (NONE, UNTRAINED, TRAINED))
-    about: dict[str, Any] = {
-        "n": counted(trained["instances"], "instance") + missing_text(trained["missing"]),
-        "form": C,
-    }
+    n = size("instances")(trained)
     for measure, name in (("abs_c", "mean |C|"), ("positional", "positional error")):
         yield Finding(
             text=f"{split}: {name} with the trained filter", value=trained[measure],
             low=trained.get(f"{measure}_low"), high=trained.get(f"{measure}_high"),
-            baseline=f"{none[measure]:{C}} without, {untrained[measure]:{C}} untrained", **about,
+            baseline=f"{none[measure]:{C}} without, {untrained[measure]:{C}} untrained",
+            n=n, form=C,
         )  # fmt: skip
 
 
@@ -119,7 +115,7 @@ def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
         text = f"{share:.1%} of {noun} are among the {row['k']} highest logits of {_name(row)}."
         if share < FEW:
             text = f"Only {text} The filter cannot change the others: {OTHERS}"
-        yield share, Finding(text=text, series=(row["model"], row["run"]))
+        yield share, Finding(text=text, **about(row))
 
 
 def _best(last: pl.DataFrame) -> Iterator[Finding]:
@@ -135,7 +131,7 @@ def _best(last: pl.DataFrame) -> Iterator[Finding]:
     text = f"{row['label']}: mean |C| {base['abs_c']:.4f} → {row['abs_c']:.4f}"
     if row["lms"] is not None and base["lms"] is not None:
         text += f", lms {base['lms']:.1f} → {row['lms']:.1f}"
-    yield Finding(text=f"{text}.", figure="abs_c", series=(row["model"], row["run"]))
+    yield Finding(text=f"{text}.", **about(row, "abs_c"))
 
 
 def _transfer(last: pl.DataFrame) -> Iterator[Finding]:
@@ -151,7 +147,7 @@ def _transfer(last: pl.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 text=f"{_name({**row, 'language': ''})}: trained on English questions, the filter"
                 f" changes iCAT {', '.join(parts)}.",
-                figure="icat", series=(row["model"], row["run"]),
+                **about(row, "icat"),
             )  # fmt: skip
 
 
@@ -163,23 +159,20 @@ def _unfiltered(row: Row, last: pl.DataFrame) -> Row:
 
 def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
     name = _name(row)
-    base, series = _unfiltered(row, last), (row["model"], row["run"])
+    base = _unfiltered(row, last)
     itself = row["filter"] == NONE and row["condition"] == PLAIN
     if row["icat"] is not None:
-        n = counted(row["examples"], "example") + missing_text(row["missing"])
+        n = size("examples")(row)
         baseline = ""
         if not itself and row["icat_change"] is not None:
             baseline = f"{base['icat']:.1f} without filter and prefix (paired change "
             baseline += f"{row['icat_change']:+.1f} over {row['common']:,} common examples)"
-        yield Finding(
-            text=f"{name}: iCAT (lms {row['lms']:.1f}, ss {row['ss']:.1f})", value=row["icat"],
-            low=row["icat_low"], high=row["icat_high"], form=".1f", n=n, baseline=baseline,
-            figure="icat", series=series,
-        )  # fmt: skip
+        text = f"{name}: iCAT (lms {row['lms']:.1f}, ss {row['ss']:.1f})"
+        yield from_row(row, "icat", text, form=".1f", n=n, baseline=baseline, figure="icat")
     if row["abs_c"] is not None:
         yield Finding(
             text=f"{name}: UnQover mean |C| (positional error {row['positional']:.4f})",
-            value=row["abs_c"], form=C, figure="abs_c", series=series,
+            value=row["abs_c"], form=C, **about(row, "abs_c"),
             baseline="" if itself else f"{base['abs_c']:{C}} without a filter",
         )  # fmt: skip
 

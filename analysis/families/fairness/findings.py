@@ -1,7 +1,6 @@
 """The findings of fairness: the gender gap and its changes, ranks, tests, and what weakens them."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import polars as pl
 
@@ -13,6 +12,8 @@ from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.series import (
     UNTRAINED,
     Curve,
+    Row,
+    about,
     by_series,
     change_findings,
     from_row,
@@ -24,7 +25,6 @@ from logitbank.analysis.stats.change_points import ALPHA
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted, number, step_name
 
-Row = Mapping[str, Any]
 PEOPLE = {"male": "men", "female": "women"}
 
 
@@ -78,8 +78,7 @@ def _headline(result: Fairness, gap: pl.DataFrame) -> Finding:
         verb = _changed(change)
     end = _of(last, row).row(0, named=True)
     now = row["delta_scaled"] if change is None else row["mean_after"]
-    about = (row["model"], row["run"])
-    return Finding(text=f"{name} {verb}{_side(end, now)}.", figure="gap", series=about)
+    return Finding(text=f"{name} {verb}{_side(end, now)}.", **about(row, "gap"))
 
 
 def _largest_change(changes: pl.DataFrame) -> Row | None:
@@ -145,7 +144,7 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
 def _delta(text: str, row: Row) -> Finding:
     return Finding(
         text=text, value=row["delta_scaled"], low=row["low_scaled"], high=row["high_scaled"],
-        n=row["n"], figure="gap", form="+.3f", series=(row["model"], row["run"]),
+        n=row["n"], form="+.3f", **about(row, "gap"),
     )  # fmt: skip
 
 
@@ -168,7 +167,7 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
         yield Finding(
             text=f"{name}{title} at {step_name(end['step'][0])}: {_each(end, column)}",
             n=n, baseline=_at(_each(first, column), first["step"][0]) if len(steps) > 1 else "",
-            figure="average_rank", series=(last["model"], last["run"]),
+            **about(last, "average_rank"),
         )  # fmt: skip
 
 
@@ -187,9 +186,9 @@ def _best_rank(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
         first = formatted(rows[column][0], form)
         yield Finding(
             text=f"{name}{text.format(answer, step_name(best['step']))}", value=best[column],
-            form=form, baseline=_at(first, rows["step"][0]), figure="rank_and_accuracy",
+            form=form, baseline=_at(first, rows["step"][0]),
             n=f"{counted(best['prompts'], 'prompt')} at each of {counted(len(rows), 'checkpoint')}",
-            series=(last["model"], last["run"]),
+            **about(last, "rank_and_accuracy"),
         )  # fmt: skip
 
 
@@ -208,10 +207,10 @@ def _neutral(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
     if known.is_empty():
         return
     row = known.row(-1, named=True)
-    about: dict[str, Any] = {"figure": "specified", "series": (row["model"], row["run"])}
+    facts = about(row, "specified")
     n = f"{counted(row['prompts'], 'prompt')} ({counted(row['sentences'], 'sentence')})"
     text = f"{name}P(“ specified” | … not) at {step_name(row['step'])}"
-    yield from_row(row, "probability", text, n=n, **about)
+    yield from_row(row, "probability", text, n=n, **facts)
     below = known.filter(pl.col("probability") < 0.5)["step"]
     if len(below):
         names = list(dict.fromkeys(step_name(below[at]) for at in (0, -1)))
@@ -220,7 +219,7 @@ def _neutral(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
             f"{counted(len(known), 'checkpoint')} ({' to '.join(names)}): P is below ½, and "
             "numbers of the neutral answer do not measure it there."
         )
-        yield Finding(text=text, **about)
+        yield Finding(text=text, **facts)
 
 
 def _tested(
@@ -231,7 +230,7 @@ def _tested(
         return
     first, last = published.row(0, named=True), published.row(-1, named=True)
     unit = result.settings["unit"]
-    about: dict[str, Any] = {"figure": "p_values", "series": (last["model"], last["run"])}
+    facts = about(last, "p_values")
     n = f"{last['n1']:,} male and {last['n2']:,} female {str(unit).replace('_', ' × ')}s"
     differ = (
         f"{name}Male and female answers differ in JSD-P at {published['significant'].sum()} of "
@@ -239,22 +238,22 @@ def _tested(
         f"{published['significant_bh'].sum()}; Wilcoxon on pairs of sentences, BH-adjusted: "
         f"{paired['significant_bh'].sum()})"
     )
-    yield Finding(text=differ, n=n, **about)
+    yield Finding(text=differ, n=n, **facts)
     if unit == "prompt_order":
         text = f"{name}These p values are invalid: the orders of a prompt are not independent."
-        yield Finding(text=text, **about)
+        yield Finding(text=text, **facts)
     if first["step"] == UNTRAINED and first["significant"] and len(published) > 1:
         text = (
             f"{name}The untrained model differs too, so a difference alone is no evidence of bias."
         )
-        yield Finding(text=text, **about)
+        yield Finding(text=text, **facts)
     if len(published) > 1:
         baseline = formatted(first["rank_biserial"], "+.2f")
         yield Finding(
             text=f"{name}Rank-biserial correlation at {step_name(last['step'])} "
             "(JSD-P of female above male answers)",
             value=last["rank_biserial"], form="+.2f", n=n,
-            baseline=_at(baseline, first["step"]), **about,
+            baseline=_at(baseline, first["step"]), **facts,
         )  # fmt: skip
 
 

@@ -1,13 +1,12 @@
 """The findings of fluctuation: CVs of the plateau, correlations, and what weakens them."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import polars as pl
 
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.results.series import Row, by_series, subject
+from logitbank.analysis.results.series import Row, about, by_series, from_row, subject
 from logitbank.wording import counted, step_name
 
 KEYS = ["model", "run", "verb", "plateau"]
@@ -35,32 +34,30 @@ def _headline(ranked: pl.DataFrame) -> Iterator[Finding]:
                 f"P(he) / P(she) of the median profession varies by {row['median']:.0%} between "
                 f"checkpoints ({subject(row, ranked).removeprefix('The ')}, plateau)."
             ),
-            figure="trajectories",
-            series=(row["model"], row["run"]),
+            **about(row, "trajectories"),
         )
 
 
 def _series(result: Fluctuation, prefix: str, ranked: pl.DataFrame) -> Iterator[Finding]:
     """The verb and plateau of largest median CV in detail, the medians of others."""
     row, *others = ranked.rows(named=True)
-    about: dict[str, Any] = {"series": (row["model"], row["run"])}
     where = f"{prefix}“{row['verb']}” from {step_name(row['first_step'])}: "
-    yield _median(prefix, row, about)
+    yield _median(prefix, row)
     own = result.professions.filter(pl.col(key) == row[key] for key in KEYS)
     top = own.filter(pl.col("cv_r") == row["max"]).row(0, named=True)
     if row["n"] > 1:
         yield Finding(
             text=f"{where}largest CV of R, {top['occupation']}", value=row["max"], n=_basis(row),
-            figure="trajectories", **about,
+            **about(row, "trajectories"),
         )  # fmt: skip
     yield Finding(
         text=f"{where}CV of the prior's R, without a profession", value=row["prior_cv"],
-        n=counted(row["checkpoints"], "checkpoint"), figure="trajectories", **about,
+        n=counted(row["checkpoints"], "checkpoint"), **about(row, "trajectories"),
     )  # fmt: skip
-    yield from _correlations(result, where, row, about)
-    yield from _checkpoints(result.checkpoint_pairs, f"{prefix}“{row['verb']}”: ", row, about)
+    yield from _correlations(result, where, row)
+    yield from _checkpoints(result.checkpoint_pairs, f"{prefix}“{row['verb']}”: ", row)
     for other in others:
-        yield _median(prefix, other, about)
+        yield _median(prefix, other)
 
 
 def _basis(row: Row) -> str:
@@ -69,17 +66,15 @@ def _basis(row: Row) -> str:
     return f"{counted(row['n'], 'profession')}{excluded}, {checkpoints}"
 
 
-def _median(prefix: str, row: Row, about: dict[str, Any]) -> Finding:
+def _median(prefix: str, row: Row) -> Finding:
     where = f"{prefix}“{row['verb']}” from {step_name(row['first_step'])}: "
     return Finding(
-        text=f"{where}median CV of R", value=row["median"], n=_basis(row), figure="certainty_cv",
-        **about,
+        text=f"{where}median CV of R", value=row["median"], n=_basis(row),
+        **about(row, "certainty_cv"),
     )  # fmt: skip
 
 
-def _correlations(
-    result: Fluctuation, where: str, row: Row, about: dict[str, Any]
-) -> Iterator[Finding]:
+def _correlations(result: Fluctuation, where: str, row: Row) -> Iterator[Finding]:
     """Of certainty, and of the letter case whose frequencies correlate most."""
     known = result.correlations.filter(
         *(pl.col(key) == row[key] for key in KEYS), pl.col("y") == "cv_r", pl.col("r").is_not_nan()
@@ -89,30 +84,24 @@ def _correlations(
         for each in rows.head(1).iter_rows(named=True):
             what = "certainty" if x == "certainty" else f"corpus frequency ({each['case']})"
             several = f", largest of {len(rows)} cases" if len(rows) > 1 else ""
-            yield Finding(
-                text=f"{where}correlation of {what} with the CV of R{several}", value=each["r"],
-                low=each["low"], high=each["high"], n=counted(each["n"], "profession"),
-                form=".2f", figure="certainty_cv", **about,
-            )  # fmt: skip
+            text = f"{where}correlation of {what} with the CV of R{several}"
+            n = counted(each["n"], "profession")
+            yield from_row(each, "r", text, n=n, form=".2f", figure="certainty_cv")
 
 
-def _checkpoints(
-    pairs: pl.DataFrame, where: str, row: Row, about: dict[str, Any]
-) -> Iterator[Finding]:
+def _checkpoints(pairs: pl.DataFrame, where: str, row: Row) -> Iterator[Finding]:
     known = pairs.filter(*(pl.col(key) == row[key] for key in KEYS[:3]), pl.col("r").is_not_nan())
     if len(known) == 1:
         (pair,) = known.rows(named=True)
         steps = f"{step_name(pair['step_a'])} and {pair['step_b']:,}"
-        yield Finding(
-            text=f"{where}correlation of R between {steps}", value=pair["r"], low=pair["low"],
-            high=pair["high"], n=counted(pair["n"], "profession"), form=".2f", **about,
-        )  # fmt: skip
+        text = f"{where}correlation of R between {steps}"
+        yield from_row(pair, "r", text, n=counted(pair["n"], "profession"), form=".2f")
     elif len(known):
         yield Finding(
             text=f"{where}pairs of checkpoints with r > {AGREEMENT} in R",
             value=float((known["r"] > AGREEMENT).sum() / len(known)), form=".0%",
             n=f"{counted(len(known), 'pair')}, {counted(known['n'][0], 'profession')}",
-            figure="checkpoint_pairs", **about,
+            **about(row, "checkpoint_pairs"),
         )  # fmt: skip
 
 

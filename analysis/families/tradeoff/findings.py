@@ -10,6 +10,7 @@ from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.results.series import (
     UNTRAINED,
     Row,
+    about,
     by_series,
     from_row,
     series_name,
@@ -50,7 +51,7 @@ def _headline(result: TradeOff) -> Finding:
         )
         if row["step"] == row["best_step"]:
             text = f"Within {_loss(row)} of the best {metric}, no gap is below {best}."
-    return Finding(text=text, figure=FIGURE, series=(row["model"], row["run"]))
+    return Finding(text=text, **about(row, FIGURE))
 
 
 def _exchange(row: Row, metric: object) -> str:
@@ -79,24 +80,24 @@ def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding
 
 def _pair(row: Row, name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
     steps = f"step {row['before']:,} → {row['after']:,}"
-    about: dict[str, Any] = {"figure": FIGURE, "series": (row["model"], row["run"])}
+    facts = about(row, FIGURE)
     baseline = f"gap {number(abs(row['delta_before']))} at step {row['before']:,}"
     if why := no_percentage(row):
         yield Finding(
             text=f"{name}Change of the gap, {steps} (no percentage: {why})",
             value=abs(row["delta_after"]) - abs(row["delta_before"]), form="+.3g",
-            baseline=baseline, **about,
+            baseline=baseline, **facts,
         )  # fmt: skip
     else:
         value, low, high = (row[f"fairness_{end}"] / 100 for end in ("change", "low", "high"))
         yield Finding(
             text=f"{name}Fairness increase, {steps}", value=value, low=low, high=high,
-            form="+.1%", baseline=baseline, **about,
+            form="+.1%", baseline=baseline, **facts,
         )  # fmt: skip
     yield Finding(
         text=f"{name}Change of {settings['metric']} (percentage points), {steps}",
         value=row["performance_change"], low=row["performance_low"], high=row["performance_high"],
-        form="+,.1f", **about,
+        form="+,.1f", **facts,
     )  # fmt: skip
 
 

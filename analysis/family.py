@@ -9,7 +9,8 @@ family in a folder may have tables, charts and sentences of its own, in at most 
 * `metric`: frames in, a `Result` of tables out.
 * `tables`: the arithmetic behind those tables. `metric` and `tables` contain no sentences.
 * `charts`: `charts(result) -> dict[str, Chart]`, from the result's tables; computes nothing.
-* `findings`: `findings(result) -> list[Finding]`, the most important first.
+* `findings`: `findings(result) -> list[Finding]`, the most important first. It names facts and
+  their order; the sentences are those of `results.series`, such as `Curve.change`.
 """
 
 import inspect

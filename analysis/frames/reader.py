@@ -49,13 +49,10 @@ class Scores:
     steps: Collection[int | None] | None = None
     """Only these steps; all if None."""
 
-    def key(self, *names: Hashable) -> tuple[Hashable, ...]:
-        """The key in the cache of values of these scores."""
-        return (*names, self.prompts, None if self.models is None else tuple(self.models))
-
     def cached(self, name: Hashable, make: Callable[[], T]) -> T:
         """A value of these scores; `make` computes it if it is not stored."""
-        return self.cache.get(self.key(name), make)
+        models = None if self.models is None else tuple(self.models)
+        return self.cache.get((name, self.prompts, models), make)
 
     def frames(self, **options: Any) -> Sequence[pl.LazyFrame]:
         """Scans of whole checkpoints, a few at a time, in the order of each run."""

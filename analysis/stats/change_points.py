@@ -1,6 +1,6 @@
 """Change points of a curve over checkpoints: up to two mean shifts, tested against random walks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple
@@ -401,12 +401,14 @@ class _Null:
         Curves are always drawn in the same order, so a p value does not depend on earlier tests.
         """
         if count not in self._levels:
+            curves = self._curves(self._least.shape[1], count)
+            drawn: Iterable[tuple[Floats, Floats]] = map(self._splits.both, curves)
             if not self._forms:
-                drawn = [self._splits.both(curves) for curves in self._curves(0, count)]
+                drawn = [*drawn]
                 self._forms = [_Form.fit(np.concatenate(t)) for t in zip(*drawn, strict=True)]
-            for curves in self._curves(self._least.shape[1], count):
-                both = zip(self._forms, self._splits.both(curves), strict=True)
-                self._least = np.hstack([self._least, [form.least(t) for form, t in both]])
+            for both in drawn:
+                pairs = zip(self._forms, both, strict=True)
+                self._least = np.hstack([self._least, [form.least(t) for form, t in pairs]])
             ranks = np.sort(self._least, axis=1)
             self._levels[count] = ranks, np.sort(_rank(ranks, self._least))
         return self._levels[count]

@@ -4,7 +4,7 @@ There are two kinds of interval: t for means and functions of means, and Wilson'
 whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ from logitbank.analysis.stats.measure import Measure, Smooth
 from logitbank.analysis.stats.shares import Z95, wilson
 from logitbank.analysis.stats.significance import seed_mean
 
-CELLS = 2_000_000
-"""Values at once: several arrays of 16 MB."""
+CELLS = 500_000
+"""Values at once: several arrays of 4 MB."""
 BASELINE = {
     "baseline_step": pl.Int64,
     "from_baseline": pl.Float64,
@@ -164,27 +164,35 @@ class Design:
         others = values if others is None else others
         parts = []
         for start in range(0, max(len(values), 1), size):
-            # `take`, so that rows are contiguous: their sums do not depend on how many there are.
-            sides = [values[start : start + size].take(self.which, axis=1)]
+            stop = start + size
+            sides = [self._own(values[start:stop])]
             if first is not None:
-                sides.append(others[first[start : start + size]].take(self.which, axis=1))
+                sides.append(self._own(others[first[start:stop]]))
             parts.append(self._estimate(*sides))
         return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+
+    def _own(self, values: Floats) -> Floats:
+        """The values of the measure; rows are contiguous, so that sums of any number are equal."""
+        start, stop = (self.which[0], self.which[-1] + 1) if len(self.which) else (0, 0)
+        if stop - start == len(self.which):
+            return np.ascontiguousarray(values[:, start:stop])
+        return values.take(self.which, axis=1)
 
     def _estimate(self, values: Floats, minus: Floats | None = None) -> Estimate:
         if minus is not None and self.functions is None:
             values, minus = values - minus, None  # a difference of means is a mean of differences
         sides = [values] if minus is None else [values, minus]
-        present = ~np.isnan(sum(sides))
+        absent = np.isnan(values if minus is None else values + minus)
         if minus is not None:
-            sides = [np.where(present, side, np.nan) for side in sides]
-        number = np.stack([present[:, own].sum(axis=1) for own in self.columns], axis=1)
+            sides = [np.where(absent, np.nan, side) for side in sides]
+        number = np.stack(
+            [own.stop - own.start - absent[:, own].sum(axis=1) for own in self.columns], axis=1
+        )
         weights = self.weights(number > 0)
         used = weights != 0
         counted = np.zeros((len(values), self.clusters), bool)
         corrections = np.zeros(number.shape)
-        for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
-            has = np.logical_or.reduceat(present[:, own], starts, axis=1)
+        for k, (names, has) in enumerate(self._present(absent)):
             counted[:, names] |= has & used[:, [k]]
             n = has.sum(axis=1)
             # Each part has the correction for its own clusters, as strata have.
@@ -197,16 +205,24 @@ class Design:
             self._branches(*side, weights, corrections) for side in zip(sides, means, strict=True)
         )
         items = number.max(axis=1) if self.functions else np.where(used, number, 0).sum(axis=1)
+        squares = np.nansum(values**2, axis=1) if self.exact else np.full(len(values), np.nan)
         return Estimate(
             *_least([[each.minus(less) for less in other[0]] if other else [each] for each in one],
                     clusters - strata),
-            items.astype(np.int64), clusters, self._deviation(means[0], weights),
-            np.nansum(values**2, axis=1),
+            items.astype(np.int64), clusters, self._deviation(means[0], weights), squares,
         )  # fmt: skip
+
+    def _present(self, absent: Flags) -> Iterator[tuple[Codes, Flags]]:
+        """The clusters of each part, and (c, clusters) whether they have a value; (1, …) if all."""
+        some = bool(absent.any())
+        for own, (names, starts) in zip(self.columns, self.blocks, strict=True):
+            whole = np.ones((1, len(names)), bool)
+            yield names, np.logical_or.reduceat(~absent[:, own], starts, axis=1) if some else whole
 
     def _means(self, values: Floats, number: Codes) -> Floats:
         """(c, k) of cells; NaN for no items."""
-        totals = [self._sums(values[:, own]) for own in self.columns]
+        whole = bool((number == [own.stop - own.start for own in self.columns]).all())
+        totals = [self._sums(values[:, own], whole=whole) for own in self.columns]
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.stack(totals, axis=1) / number
 
@@ -224,7 +240,10 @@ class Design:
                 smooth.append(Smooth(each.value, slopes))
         branches = [Branch(each.value, np.zeros((len(values), self.clusters))) for each in smooth]
         for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
-            residual = np.nan_to_num(values[:, own] - means[:, [k]])
+            with np.errstate(invalid="ignore"):
+                residual = values[:, own] - means[:, [k]]
+            if np.isnan(residual.sum()):
+                residual = np.nan_to_num(residual)
             sums = np.add.reduceat(residual, starts, axis=1)
             for branch, each in zip(branches, smooth, strict=True):
                 with np.errstate(invalid="ignore"):
@@ -233,14 +252,14 @@ class Design:
                 branch.influence[:, names] += np.where(used[:, [k]], added, 0.0)
         return branches
 
-    def _sums(self, values: Floats) -> Floats:
+    def _sums(self, values: Floats, *, whole: bool) -> Floats:
         """Sums (c,) without NaN; of shares the same bits in any order, so that equal ones tie."""
         if not self.exact:
-            return np.asarray(np.nansum(values, axis=1))
+            return np.asarray(values.sum(axis=1) if whole else np.nansum(values, axis=1))
         scaled = np.nan_to_num(values) * 2.0**20
-        whole = np.rint(scaled)
-        rest = np.rint((scaled - whole) * 2.0**40)
-        sums = (part.astype(np.int64).sum(axis=1) for part in (whole, rest))
+        integers = np.rint(scaled)
+        rest = np.rint((scaled - integers) * 2.0**40)
+        sums = (part.astype(np.int64).sum(axis=1) for part in (integers, rest))
         return np.asarray(next(sums) / 2.0**20 + next(sums) / 2.0**60)
 
     def _deviation(self, means: Floats, weights: Floats) -> Floats:
@@ -285,8 +304,10 @@ def last_of_runs(items: Items) -> Codes:
     return last.to_numpy().astype(np.int64)
 
 
-def summarise(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True) -> pl.DataFrame:
     """The measures of items at every checkpoint, for each combination of their groups.
+
+    Without `changes`, those from the first checkpoint are not computed: NaN, and `common` is 0.
 
     Returns
     -------
@@ -296,7 +317,6 @@ def summarise(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
     checkpoint of the run, paired over the `common` clusters. Sorted by checkpoint, then by group in
     the order of the alphabet, then by measure in the order given.
     """
-    missing = items.missing
     tables = [pl.DataFrame(schema={**_schema(items), "at": pl.Int32})]
     for group, which in items.by_group():
         own = items.chosen(which) if items.groups else items  # no copy of all values
@@ -306,12 +326,12 @@ def summarise(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
             design = Design(own.axes, measure)
             if not len(design.which):
                 continue
-            row = _measured(own.values, first, design, measure)
+            row = _measured(own.values, first, design, measure, changes=changes)
             table = items.checkpoints.with_columns(
                 **{name: pl.lit(value, pl.String) for name, value in group.items()},
                 measure=pl.lit(measure.key),
                 **row,
-                missing=pl.Series(missing[:, which[design.which]].sum(axis=1)),
+                missing=pl.Series(own.chosen(design.which).missing.sum(axis=1)),
                 baseline_step=items.checkpoints["step"].gather(first),
                 at=pl.lit(at),
             )
@@ -357,14 +377,11 @@ def _schema(items: Items) -> pl.Schema:
 
 
 def _measured(
-    values: Floats, first: Codes, design: Design, measure: Measure
+    values: Floats, first: Codes, design: Design, measure: Measure, *, changes: bool
 ) -> dict[str, pl.Series]:
     """The columns of a measure, from value to common."""
     now = design.estimates(values)
-    change = design.estimates(values, first)
-    itself = first == np.arange(len(first))
     interval = share_interval(now) if measure.share else now.t_interval
-    moved = _change_interval(change, measure)
     value, low, high = (measure.scale * each for each in (now.value, *interval))
     if measure.link == "exp":
         value, low, high = np.exp(value), np.exp(low), np.exp(high)
@@ -372,8 +389,16 @@ def _measured(
     columns = {
         "value": value, "stderr": np.abs(stderr), "low": np.fmin(low, high),
         "high": np.fmax(low, high), "sd": measure.scale * now.sd, "items": now.items,
-        "clusters": now.clusters, "common": change.items,
+        "clusters": now.clusters,
     }  # fmt: skip
+    if not changes:
+        unknown = dict.fromkeys(BASELINE, np.full(len(values), np.nan))
+        columns |= unknown | {"common": np.zeros(len(values), np.int64)}
+        return {name: pl.Series(each) for name, each in columns.items() if name != "baseline_step"}
+    change = design.estimates(values, first)
+    columns["common"] = change.items
+    moved = _change_interval(change, measure)
+    itself = first == np.arange(len(first))
     differences = {
         "from_baseline": change.value, "from_baseline_low": moved.low,
         "from_baseline_high": moved.high,

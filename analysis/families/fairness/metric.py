@@ -45,6 +45,7 @@ from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
 
@@ -155,6 +156,7 @@ def fairness_metric(
     unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
+    prepare_tests()
     answers = gender_answers(frame, expected, ties=ties, vocab_limit=vocab_limit)
     return fairness_result(answers, settings, expected)
 
@@ -163,7 +165,10 @@ def fairness_result(
     answers: Answers, settings: Settings, expected: pl.DataFrame | None
 ) -> Fairness:
     """Every table of the answers; `expected` is as for `fairness_metric`."""
-    summary = summarise(answers.items, [DELTA, RANK_DIFFERENCE, *RANKS, *PARTS])
+    summary = pl.concat([
+        summarise(answers.items, [DELTA, RANK_DIFFERENCE]),
+        summarise(answers.items, [*RANKS, *PARTS], changes=False),
+    ])  # fmt: skip
     gap = gap_table(answers, summary)
     tests = gender_tests(answers, summary, unit=settings.unit)
     comparison = model_tests(answers, unit=settings.unit)
@@ -193,7 +198,9 @@ def read_items(source: Scores) -> Items:
 
 def gap_and_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Floats]:
     """The table of Δ, and its draws (b, c)."""
-    return gap_table(answers, summarise(answers.items, [DELTA])), gap_draws(answers, resamples)
+    return gap_table(answers, summarise(answers.items, [DELTA], changes=False)), gap_draws(
+        answers, resamples
+    )
 
 
 def fairness_gap(source: Scores, resamples: int) -> pl.DataFrame:
@@ -214,7 +221,7 @@ def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
 def answer_jsd_p(answers: Answers) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
     own = [each for each in PARTS if each.name == each.group != LABELS.neutral]
-    table = gendered_answers(jsd_table(answers, summarise(answers.items, own)))
+    table = gendered_answers(jsd_table(answers, summarise(answers.items, own, changes=False)))
     return table.select(
         *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
     )

@@ -81,7 +81,7 @@ def rank_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     the scale of ln rank, covers 95 %.
     """
     log_ranks, measures = _log_ranks(answers)
-    geometric = summarise(log_ranks, measures)
+    geometric = summarise(log_ranks, measures, changes=False)
     ranks = _of(answers, summary, RANKS, "gold").with_columns(
         average_rank="value", sentences="clusters"
     )
@@ -224,10 +224,10 @@ def gender_tests(answers: Answers, summary: pl.DataFrame, *, unit: Unit) -> pl.D
     anti-stereotyped versions of a sentence and tests male minus female. The columns `difference`
     and `rank_biserial` are female minus male.
     """
-    jsd_p = with_ties(answers)
+    own = [part_name(f"jsd_p {gold}", gold) for gold in LABELS[:2]]
     pairs = answers.pairs
     samples = {
-        "jsd_p": (DELTA, [jsd_p[part_name(f"jsd_p {gold}", gold)] for gold in LABELS[:2]]),
+        "jsd_p": (DELTA, [*with_ties(answers, own).values()]),
         "average_rank": (RANK_DIFFERENCE, [answers.values("rank", gold) for gold in LABELS[:2]]),
     }
     tables = []
@@ -249,10 +249,10 @@ def model_tests(answers: Answers, *, unit: Unit) -> pl.DataFrame | None:
     if shared.is_empty():
         return None
     first, second = (shared[side].to_numpy() for side in ("first", "second"))
-    jsd_p = with_ties(answers)
+    names = [part_name(f"jsd_p {option}", LABELS.neutral) for option in LABELS[:2]]
+    jsd_p = with_ties(answers, names)
     tables = []
-    for option in LABELS[:2]:
-        name = part_name(f"jsd_p {option}", LABELS.neutral)
+    for option, name in zip(LABELS, names, strict=False):
         own = answers.layout.columns[name]
         # NaN where either model lacks the prompt.
         moved = answers.items.values[first, own] - answers.items.values[second, own]
@@ -348,27 +348,27 @@ scores. Rounding a float32 logit below 64 changes it by at most 1.9e-6, which ch
 most 0.17 times as much."""
 
 
-def with_ties(answers: Answers) -> dict[str, Floats]:
-    """JSD-P in nats by part, (c, s, n); values within `ROUNDED_LOGITS` of the one below equal it.
+def with_ties(answers: Answers, names: Sequence[str]) -> dict[str, Floats]:
+    """JSD-P in nats of these parts, (c, s, n).
 
-    Only at checkpoints with inexact scores; at others equal logits give equal values.
+    At checkpoints with inexact scores, values within `ROUNDED_LOGITS` of the one below are equal
+    to it; at others equal logits give equal values.
     """
-    columns = {
-        name: own for name, own in answers.layout.columns.items() if name.startswith("jsd_p")
-    }
-    parts = {name: answers.items.values[:, own] * HALF_LN2 for name, own in columns.items()}
+    columns = answers.layout.columns
+    parts = {name: HALF_LN2 * answers.values(*name.split(" | ")) for name in names}
+    every = [own for name, own in columns.items() if name.startswith("jsd_p")]
     for at in np.flatnonzero(answers.inexact.any(axis=1)):
-        values = np.concatenate([each[at] for each in parts.values()])
+        values = HALF_LN2 * np.concatenate([answers.items.values[at, own] for own in every])
         order = np.argsort(values)  # NaN last, and apart: a comparison with it is false
         ascending = values[order]
         same = np.diff(ascending, prepend=-np.inf) <= ROUNDED_LOGITS
         first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
         values[order] = ascending[first]
-        ends = np.cumsum([each.shape[1] for each in parts.values()])
-        for each, tied in zip(parts.values(), np.split(values, ends[:-1]), strict=True):
-            each[at] = tied
-    s = len(answers.layout.orders)
-    return {name: each.reshape(len(each), s, each.shape[1] // s) for name, each in parts.items()}
+        tied = answers.items.values[at].copy()
+        tied[np.concatenate([np.arange(own.start, own.stop) for own in every])] = values
+        for name, each in parts.items():
+            each[at] = tied[columns[name]].reshape(each[at].shape)
+    return parts
 
 
 def observations(values: Floats, *, unit: Unit) -> Floats:

@@ -146,15 +146,11 @@ class Curve:
         """The value at the last checkpoint."""
         return self.at(self.last)
 
-    def since(self, baseline: str) -> Finding:
-        """The value at the last checkpoint, with an earlier one."""
-        return self.at(self.last, baseline=baseline)
-
     def from_first(self) -> Finding:
         """The value at the last checkpoint, with that at the first if there are several."""
         first = self.rows.row(0, named=True)
         before = f"{formatted(first[self.column], self.form)} at {step_name(first['step'])}"
-        return self.since(before if len(self.rows) > 1 else "")
+        return self.at(self.last, baseline=before if len(self.rows) > 1 else "")
 
     def highest(self) -> Iterator[Finding]:
         """The highest value, if it is not that of the last checkpoint."""

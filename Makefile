@@ -4,7 +4,7 @@
 # make check  format, lint and types
 # make test   the quick tests
 # make whole  the longer tests: the demo is trained, workers of a Ray cluster are killed, the pages
-#             of the documentation are run
+#             of the documentation are run, the scripts in studies run on tiny models
 # make test-all  both together, as CI runs them
 # make long   every byte of a bank flipped, thousands of random steps, demos with several seeds,
 #             more models, and the model of `make real` against plain transformers; an hour

@@ -312,6 +312,15 @@ def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
     assert result.gap["low_nats"].is_not_nan().all()
 
 
+def test_the_change_of_the_gap_is_over_what_both_checkpoints_have():
+    frame = random_frame(sentences=12, checkpoints=2, steps=[0, 8], orders=2)
+    lacking = (pl.col("step") == 8) & (pl.col("order_seed") == 1)
+    row = fairness_metric(frame.filter(~lacking), bootstrap=0).tests.row(-4, named=True)
+    assert (row["step"], row["measure"]) == (8, "jsd_p")
+    alone = fairness_metric(frame.filter(pl.col("order_seed") == 0), bootstrap=0).tests
+    assert row["from_baseline"] == pytest.approx(alone.row(-4, named=True)["from_baseline"])
+
+
 def two_models(**options: object) -> Fairness:
     one = random_frame(sentences=6, checkpoints=2, steps=[1, 2], model="one")
     two = random_frame(sentences=6, checkpoints=2, steps=[2, 4], model="two", seed=1)

@@ -5,14 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
+from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fairness.metric import fairness_gap, fairness_metric
 from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.lambada.metric import lambada_metric
+from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.tradeoff import tradeoff
 from logitbank.analysis.families.tradeoff.metric import RESAMPLED, lambada_curve
+from logitbank.analysis.frames import gender_answers
 from logitbank.analysis.frames.match import match_models
 from logitbank.analysis.frames.reader import ScanCache, Scores
 from logitbank.errors import LogitbankError
@@ -52,6 +56,25 @@ def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
     spread = found["draws"].list.std().to_numpy() * np.sqrt(n / (n - 1))  # of few draws, and biased
     half = (known["high_scaled"] - known["low_scaled"]).to_numpy() / 2
     assert half == pytest.approx(stats.t.ppf(0.975, n - 1) * spread, rel=0.05)
+
+
+def test_three_analyses_of_a_report_read_winobias_once(
+    bank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with other numbers of resamples: these are drawn from what was read."""
+    reads: list[int] = []
+    arrays = gender_answers.map_score_arrays
+    monkeypatch.setattr(
+        gender_answers, "map_score_arrays", lambda *a, **k: (reads.append(1), arrays(*a, **k))[1]
+    )
+    cache = ScanCache()
+    fair = fairness(bank, cache=cache, bootstrap=100).result
+    able = tradeoff(bank, cache=cache, bootstrap=50).result
+    stereotype(bank, cache=cache, bootstrap=20)
+    assert reads == [1]
+    answers = fair.jsd_parts.filter(pl.col("gold") == pl.col("option"), gold="female")
+    parts = able.parts.filter(group="female")
+    assert parts["value"].to_list() == pytest.approx(answers["scaled"].to_list())
 
 
 def test_lambada_of_a_bank_has_draws_around_its_accuracy(bank: Path) -> None:

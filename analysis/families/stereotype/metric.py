@@ -264,7 +264,7 @@ def _genders(answers: Answers, expected: pl.DataFrame | None) -> _Comparisons:
             .agg(most=pl.col("order_seed").n_unique())
             .rename({"prompt_id": "sentence_id"})
         )
-    return [gender_comparisons(items)], by_order, expected
+    return gender_comparisons(items), by_order, expected
 
 
 def read_items(source: Scores) -> Items:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.stereotype import MEASURES
-from logitbank.analysis.frames.batches import NoRowsError, check_disjoint
+from logitbank.analysis.frames.batches import CHECKPOINTS, NoRowsError, check_disjoint
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
 from logitbank.analysis.stats.shares import standard_error
@@ -222,13 +222,14 @@ def no_score(family: str) -> NoRowsError:
     return NoRowsError(f"there is no score of {family} to compare; extract its prompts first")
 
 
-def gender_comparisons(items: Items) -> pl.DataFrame:
+def gender_comparisons(items: Items) -> Iterator[pl.DataFrame]:
     """One row per checkpoint, prompt and order with a score; a prompt is its own sentence."""
-    rows = items.rows(np.arange(len(items.checkpoints)))
-    return rows.select(
-        *CHECKPOINT, "order", type=pl.lit(2, pl.Int64), sentence_id="item", hit="value",
-        tied=pl.col("value") == 0.5,
-    )  # fmt: skip
+    for start in range(0, len(items.checkpoints), CHECKPOINTS):
+        rows = items.rows(np.arange(len(items.checkpoints))[start : start + CHECKPOINTS])
+        yield rows.select(
+            *CHECKPOINT, "order", type=pl.lit(2, pl.Int64), sentence_id="item", hit="value",
+            tied=pl.col("value") == 0.5,
+        )  # fmt: skip
 
 
 def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

@@ -197,9 +197,11 @@ def change_findings(
         if row["from_step"] is not None:
             n += f" from step {row['from_step']:,} to {row['last_step']:,}"
         if row["kind"] is None:
-            if row["checkpoints"] >= FEWEST:
-                text = f"{what}: no search for change points (constant, or missing at a checkpoint)"
-                yield Finding(text=text, n=n, **about)
+            why = "constant, or missing at a checkpoint"
+            if row["checkpoints"] < FEWEST:
+                why = f"{counted(row['checkpoints'], 'trained checkpoint')}; {FEWEST} are needed"
+            if row["checkpoints"] > 1:
+                yield Finding(text=f"{what}: no search for change points ({why})", n=n, **about)
             continue
         if row["kind"] == "none":
             yield Finding(text=f"{what}: no significant change point, {_tested(row)}", n=n, **about)
@@ -208,8 +210,9 @@ def change_findings(
         if row["kind"] == "gradual":
             text = f"{what}, gradual change from step {span} ({_tested(row)})"
         else:
-            reach = "" if row["earliest"] == row["latest"] else f"95% range {span}; "
-            text = f"{what}, mean shift at step {row['step']:,} ({reach}{_tested(row)})"
+            reach = f"{row['step']:,}" if row["earliest"] == row["latest"] else span
+            where = f"between steps {row['before']:,} and {row['step']:,}"
+            text = f"{what}, mean shift {where} (95% set: {reach}; {_tested(row)})"
         before = formatted(row["mean_before"], form.lstrip("+"))
         yield Finding(
             text=text, value=row["mean_after"] - row["mean_before"], form=form, n=n,

@@ -179,6 +179,7 @@ def change_points(
 CHANGE_COLUMNS = {
     "change": pl.Int64,
     "kind": pl.String,
+    "before": pl.Int64,
     "step": pl.Int64,
     "earliest": pl.Int64,
     "latest": pl.Int64,
@@ -193,7 +194,8 @@ CHANGE_COLUMNS = {
     "last_step": pl.Int64,
     "checkpoints": pl.Int64,
 }
-"""Columns of a table of changes: one row per change point or gradual change. If `kind` is `none`,
+"""Columns of a table of changes: one row per change point or gradual change. A change is between
+the checkpoints `before` and `step`. If `kind` is `none`,
 the row contains the best place, which is not significant. If it is null, no test was possible."""
 
 ChangeRow = dict[str, int | float | str | None]
@@ -233,6 +235,7 @@ def change_rows(
     return [
         {
             "change": number + 1,
+            "before": later[place.at - 1],
             "step": later[place.at],
             "earliest": later[first],
             "latest": later[last],

@@ -242,16 +242,18 @@ def findings_for(row: dict[str, object]) -> list[Finding]:
 def test_findings_give_the_shift_its_range_and_its_p() -> None:
     about = {"from_step": 0, "last_step": 90, "checkpoints": 10}
     test = {"p_random_walk": 0.0312, "p_error": 0.0017, "mean_before": 0.1, "mean_after": 0.5}
-    place = {"step": 40, "earliest": 30, "latest": 50}
+    place = {"before": 30, "step": 40, "earliest": 30, "latest": 50}
     (shift,) = findings_for({"kind": "change point", **place, **test, **about})
     assert (shift.value, shift.baseline) == (0.4, "0.1 before")
     assert shift.n == "10 checkpoints from step 0 to 90"
-    assert "step 40 (95% range 30 to 50; p = 0.031 ± 0.002" in shift.text
+    assert "between steps 30 and 40 (95% set: 30 to 50; p = 0.031 ± 0.002" in shift.text
     (gradual,) = findings_for({"kind": "gradual", **place, "step": None, **test, **about})
     assert (gradual.value, "from step 30 to 50" in gradual.text) == (0.4, True)
     (none,) = findings_for({"kind": "none", **place, **test, **about})
     assert none.value is None
-    assert findings_for({**about, "from_step": 60, "checkpoints": 4}) == []
+    (few,) = findings_for({**about, "from_step": 60, "checkpoints": 4})
+    assert few.text == "Δ: no search for change points (4 trained checkpoints; 6 are needed)"
+    assert findings_for({**about, "from_step": 90, "checkpoints": 1}) == []
 
 
 def dense_likelihood(y: np.ndarray, shifts: tuple[int, ...]) -> float:

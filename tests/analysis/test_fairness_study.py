@@ -30,8 +30,9 @@ from tests.support.fairness_cases import random_frame, scan_frame
 nan = float("nan")
 STEPS = (0, 10, 20, 30)
 CHANGE = {
-    "kind": "change point", "step": 20, "earliest": 20, "latest": 20, "p_random_walk": 0.0021,
-    "p_error": 0.0004, "p_holm": 0.0021, "checkpoints": 9, "from_step": 10, "last_step": 30,
+    "kind": "change point", "before": 10, "step": 20, "earliest": 20, "latest": 20,
+    "p_random_walk": 0.0021, "p_error": 0.0004, "p_holm": 0.0021, "checkpoints": 9,
+    "from_step": 10, "last_step": 30,
 }  # fmt: skip
 
 
@@ -64,10 +65,10 @@ def test_a_change_point_is_the_headline_and_is_found_with_its_levels(made: Fairn
     result = with_gap(made, (0.02, -0.05, 0.70, 0.72))
     found = findings(with_change(result, mean_before=0.041, mean_after=0.718))
     assert found[0].text == (
-        "The gender gap jumps from 0.04 to 0.72 at step 20 (higher error for women)."
+        "The gender gap jumps from 0.04 to 0.72 between steps 10 and 20 (higher error for women)."
     )
-    assert len(found[0].text.split()) <= 15
-    shift = named(found, "mean shift at step 20")
+    assert len(found[0].text.split()) <= 18
+    shift = named(found, "mean shift between steps")
     assert (shift.value, shift.n) == (pytest.approx(0.677), "9 checkpoints from step 10 to 30")
     now = named(found, "Δ at step 30")
     assert (now.value, now.low, now.high) == pytest.approx((0.72, 0.71, 0.73))

@@ -358,7 +358,7 @@ def test_a_jump_of_accuracy_is_a_change_point(tmp_path: Path) -> None:
     (row,) = study.result.change_points.rows(named=True)
     assert (row["step"], row["kind"]) == (8, "change point")
     assert row["p_holm"] == row["p_random_walk"] <= 0.05
-    (finding,) = (each for each in study.findings if "mean shift at step 8" in each.text)
+    (finding,) = (each for each in study.findings if "mean shift between steps" in each.text)
     assert finding.value == pytest.approx(row["mean_after"] - row["mean_before"])
 
 

@@ -141,7 +141,7 @@ FAMILY = Family(
         "specified": columns("gold probability low high prompts sentences missing"),
         "comparison": columns("other_model option test statistic p p_bh effect significant"),
         "change_points": columns(
-            "change kind p_random_walk p_holm earliest latest mean_before mean_after"
+            "change kind before step p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
     measures=(DELTA, *RANKS, *SHARES),

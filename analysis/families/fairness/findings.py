@@ -91,9 +91,8 @@ def _largest_change(changes: pl.DataFrame) -> Row | None:
 def _changed(change: Row) -> str:
     before, after = change["mean_before"], change["mean_after"]
     gradual = change["kind"] == "gradual"
-    where = f"at step {change['step']:,}"
-    if gradual:
-        where = f"between steps {change['earliest']:,} and {change['latest']:,}"
+    ends = ("earliest", "latest") if gradual else ("before", "step")
+    where = "between steps {:,} and {:,}".format(*(change[end] for end in ends))
     sizes = [formatted(abs(level), ".2f") for level in (before, after)]
     verb = "jumps" if abs(after) > abs(before) else "falls"
     smaller, larger = sorted((abs(before), abs(after)))

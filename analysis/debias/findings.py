@@ -120,13 +120,13 @@ def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
 
 def _best(last: pl.DataFrame) -> Iterator[Finding]:
     """The trained filter, or eraser, with the smallest |C|, compared with no filter."""
-    trained = (
-        last.filter(pl.col("filter").is_in([TRAINED, ERASED])).drop_nulls("abs_c").sort("abs_c")
-    )
-    if trained.is_empty():
+    changed = last.filter(pl.col("filter").is_in([TRAINED, ERASED]))
+    if changed.is_empty():
         yield Finding(text=f"{counted(len(last), 'row')} compared; no trained filter.")
+    measured = changed.drop_nulls("abs_c").sort("abs_c")
+    if measured.is_empty():
         return
-    row = trained.row(0, named=True)
+    row = measured.row(0, named=True)
     base = _unfiltered(row, last)
     text = f"{row['label']}: mean |C| {base['abs_c']:.4f} → {row['abs_c']:.4f}"
     if row["lms"] is not None and base["lms"] is not None:

@@ -107,8 +107,15 @@ def test_bias_fluctuation(tmp_path: Path) -> None:
     steps = (0, 500_000, 760_000, 1_000_000)
     berts = stand_ins.multiberts(tmp_path / "multiberts", (0, 1), steps)
     roberta = stand_ins.roberta(tmp_path / "roberta-base", steps)
+    names = (PUBLIC / "professions" / "923-professions.txt").read_text().splitlines()
+    frequencies = pl.DataFrame({"occupation": names, "case": "any", "total": range(len(names))})
+    frequencies.write_csv(tmp_path / "frequencies.csv")
     study = Study(
-        "bias-fluctuation.sh", tmp_path, SUITE=f"{berts} {roberta}", PLATEAUS="500000 760000"
+        "bias-fluctuation.sh",
+        tmp_path,
+        SUITE=f"{berts} {roberta}",
+        PLATEAUS="500000 760000",
+        FREQUENCIES=str(tmp_path / "frequencies.csv"),
     )
     study.from_dry_run_to_page()
 

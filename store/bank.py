@@ -54,7 +54,7 @@ class Bank:
     path: Path
     """Folder of the bank, or of the copy of a bank at a URL."""
     attributes: dict[str, Any] = field(compare=False)
-    """Format version, title, licence, citation, and the sources of a merged bank."""
+    """Format version, title, license, citation, and the sources of a merged bank."""
     url: str | None = field(default=None, kw_only=True)
     """URL that the bank was opened at, without a password; None for a folder."""
     copied: Mapping[str, Any] = field(default_factory=dict, compare=False, kw_only=True)
@@ -66,7 +66,7 @@ class Bank:
 
     @classmethod
     def create(
-        cls, path: str | Path, *, title: str = "", licence: str = "", citation: str = ""
+        cls, path: str | Path, *, title: str = "", license: str = "", citation: str = ""
     ) -> Self:
         """Make an empty bank.
 
@@ -79,7 +79,7 @@ class Bank:
         exists = f"{path} already exists. Open it with Bank.open, or choose another folder."
         if objects.is_occupied(path):
             raise UsageError(exists)
-        about = checked_fields({"title": title, "licence": licence, "citation": citation})
+        about = checked_fields({"title": title, "license": license, "citation": citation})
         objects.make_root(path)
         metadata = zarrays.root_metadata({**about, "written_by": __version__})
         if not objects.write_new(path / "zarr.json", metadata):
@@ -608,7 +608,7 @@ def _read_root(path: Path) -> dict[str, Any]:
         verified.document(root, *zarrays.ATTRIBUTES)
     except DamagedError as error:
         raise DamagedError(
-            f"{root} was changed: title, licence, citation or sources may be wrong. Copy it from"
+            f"{root} was changed: title, license, citation or sources may be wrong. Copy it from"
             " another copy of the bank, or accept the change with `logitbank describe`."
         ) from error
     return attributes

@@ -46,16 +46,16 @@ def info(
 def describe(
     bank: BankFolder,
     title: Annotated[str | None, typer.Option(help="Title of the data.")] = None,
-    licence: Annotated[
+    license: Annotated[
         str | None,
-        typer.Option("--license", "--licence", help="License of the data, such as CC-BY-4.0."),
+        typer.Option("--license", help="License of the data, such as CC-BY-4.0."),
     ] = None,
     citation: Annotated[str | None, typer.Option(help="Citation of the data.")] = None,
 ) -> None:
     """Set the title, license or citation of a bank. Other fields are unchanged."""
     from logitbank.cli.screen.bank import print_about
 
-    print_about(logitbank.describe(bank, title=title, licence=licence, citation=citation))
+    print_about(logitbank.describe(bank, title=title, license=license, citation=citation))
 
 
 def verify(

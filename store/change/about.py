@@ -19,7 +19,7 @@ def describe(
     bank: str | Path,
     *,
     title: str | None = None,
-    licence: str | None = None,
+    license: str | None = None,
     citation: str | None = None,
 ) -> Bank:
     """Set a bank's title, license or citation, and return the bank. None leaves a field unchanged.
@@ -33,7 +33,7 @@ def describe(
     BankFormatError
         The folder is not a bank.
     """
-    texts = {"title": title, "licence": licence, "citation": citation}
+    texts = {"title": title, "license": license, "citation": citation}
     fields = checked_fields({name: value for name, value in texts.items() if value is not None})
     if not fields:
         raise UsageError("Nothing to set. Use a title, a license or a citation.")

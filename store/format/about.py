@@ -4,13 +4,13 @@ from typing import Any
 
 from logitbank.store.format.limits import MAX_ABOUT, MAX_ID, check_text
 
-FIELDS = ("title", "licence", "citation")
+FIELDS = ("title", "license", "citation")
 Source = dict[str, Any]
-"""title, licence and citation of a source, and `models`: the models that came from it."""
+"""title, license and citation of a source, and `models`: the models that came from it."""
 
 
 def about_fields(attributes: dict[str, Any]) -> dict[str, str]:
-    """Title, licence and citation as texts; blank if they are not text."""
+    """Title, license and citation as texts; blank if they are not text."""
     values = {name: attributes.get(name) for name in FIELDS}
     return {name: value if isinstance(value, str) else "" for name, value in values.items()}
 

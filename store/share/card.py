@@ -34,7 +34,7 @@ def card(objects: Objects, *, url: str) -> str:
 
     about = _attributes(objects["zarr.json"].text)
     title = _line(about.get("title")) or url.rpartition("/")[2]
-    license_ = _line(about.get("licence"))
+    license_ = _line(about.get("license"))
     prompts = {
         unquote(match[1]): path for path in sorted(objects) if (match := _PROMPTS.fullmatch(path))
     }

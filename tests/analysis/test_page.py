@@ -38,7 +38,7 @@ SIZES = [(1280, 800, "light"), (1600, 1000, "dark"), (390, 844, "light")]
 
 def write(folder: Path, text: str = "toy", **about: Any) -> Path:
     """A page of two sections and the prompts of a bank."""
-    bank = Bank.create(folder / "b.zarr", licence=text)
+    bank = Bank.create(folder / "b.zarr", license=text)
     add_winobias(bank, steps=(0, 1, 8), skew_from=8, model=text)
     add_lambada(bank, {0: 0, 8: 10}, model=text)
     sections = [

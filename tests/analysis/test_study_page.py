@@ -16,7 +16,7 @@ from tests.support.study_cases import study
 def test_a_study_is_saved_as_tables_charts_and_a_page(
     tmp_path: Path, charts_on_paper: None
 ) -> None:
-    bank = Bank.create(tmp_path / "b.zarr", licence="CC0")
+    bank = Bank.create(tmp_path / "b.zarr", license="CC0")
     add_lambada(bank, {0: 0, 8: 10}, words=5)
     files = pl.DataFrame({"file": ["published.csv"], "rows": [7]})
     page = study(banks=[bank], files=[files]).save(tmp_path / "out")
@@ -36,7 +36,7 @@ def test_a_study_is_saved_as_tables_charts_and_a_page(
     assert section.count("<figure ") == 1
     assert section.count('<details class="table"') == 1  # the other one has no rows
     assert "3 prompts are missing." in section
-    assert "<dt>licence</dt><dd>CC0</dd>" in text
+    assert "<dt>license</dt><dd>CC0</dd>" in text
     assert GENERAL[0] in text
     assert '"name":"files"' in text
     assert '"prompts":[]' in text

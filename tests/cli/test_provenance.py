@@ -70,7 +70,7 @@ def test_different_engines_of_blocks_are_listed(tmp_path: Path) -> None:
 def test_many_values_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bank = made(tmp_path / "b", steps=6)
     text = printed(bank, "table", capsys)
-    assert "licence: CC0-1.0" in text
+    assert "license: CC0-1.0" in text
     assert "6 values; --format csv prints them" in text
     assert "050505" not in text
     assert "050505" in printed(bank, "csv", capsys)
@@ -82,14 +82,14 @@ def test_hostile_texts_are_shown_as_text(
     bank = Bank.create(tmp_path / "b", citation="one\ntwo")
     path = bank.path / "zarr.json"
     sources = [{"title": "\x1b]0;x\x07", "models": ["m"]}, {"models": [3]}, 7]
-    fields = {"sources": sources, "licence": {"not": "text"}, "title": "\x1b[2Jevil [red]"}
+    fields = {"sources": sources, "license": {"not": "text"}, "title": "\x1b[2Jevil [red]"}
     rewrite(path, lambda document: document["attributes"]["logitbank"].update(fields))
     screen.print_bank(Bank.open(bank.path), "table", checkpoints=False)
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert "\x07" not in text
     assert r"title: \x1b[2Jevil [red]" in text
-    assert "licence" not in text
+    assert "license" not in text
     assert text.count("from:") == 1
 
 
@@ -99,9 +99,9 @@ def test_describe_keeps_other_fields(tmp_path: Path) -> None:
     mine = json.loads(before.read_text())
     mine["attributes"]["other tool"] = {"kept": True}
     before.write_text(json.dumps(mine))
-    described = describe(bank.path, licence="CC-BY-4.0", citation="Ada 2026")
+    described = describe(bank.path, license="CC-BY-4.0", citation="Ada 2026")
     own = described.attributes
-    assert (own["title"], own["licence"], own["citation"]) == ("small", "CC-BY-4.0", "Ada 2026")
+    assert (own["title"], own["license"], own["citation"]) == ("small", "CC-BY-4.0", "Ada 2026")
     assert json.loads(before.read_text())["attributes"]["other tool"] == {"kept": True}
     assert verify(described) == ()
     assert describe(bank.path, title="").attributes["title"] == ""

@@ -121,7 +121,7 @@ def main(
     bank = Bank.create(
         folder / bank_name,
         title="Format 1 <1>",
-        licence="CC0-1.0",
+        license="CC0-1.0",
         citation="Nobody, 2026",
     )
     for query_set in (words, SENTENCES):

@@ -149,7 +149,7 @@ def deposit(bank: Bank, which: int, made: Made) -> dict[str, Any]:
 
 
 def main(folder: Path = HERE / "format-1") -> None:
-    bank = Bank.create(folder / "states", title="Format 1, states", licence="CC0-1.0")
+    bank = Bank.create(folder / "states", title="Format 1, states", license="CC0-1.0")
     for query_set in (CONTEXTS, SENTENCES):
         bank.add_query_set(query_set)
     bank.add_prompts("wörter", prompts(CONTEXTS, (2, 11), order=0))

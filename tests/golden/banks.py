@@ -52,7 +52,7 @@ def families(folder: Path) -> None:
 
 @made_once
 def _families(path: Path) -> None:
-    bank = Bank.create(path, title="Families", licence="CC0-1.0")
+    bank = Bank.create(path, title="Families", license="CC0-1.0")
     add_prompts(bank, steps=(0, 8, 32, 128))
 
 

@@ -135,7 +135,7 @@ GROUPS = {
             "compare a.zarr contexts.zarr",
             "verify ties.zarr",
             "verify hidden.zarr",
-            "describe a.zarr --title 'All of it' --licence CC-BY-4.0 --citation 'Nobody, 2026'",
+            "describe a.zarr --title 'All of it' --license CC-BY-4.0 --citation 'Nobody, 2026'",
             "describe a.zarr",
             "merge both.zarr a.zarr hidden.zarr",
             "merge both.zarr a.zarr",

@@ -40,7 +40,7 @@ def deposits(bank: Bank) -> dict[tuple[str, str], tuple[Deposit, list[list[float
 
 
 def test_a_format_1_bank_has_the_same_contents(bank: Bank) -> None:
-    assert [bank.attributes[k] for k in ("title", "licence", "citation")] == [
+    assert [bank.attributes[k] for k in ("title", "license", "citation")] == [
         "Format 1 <1>", "CC0-1.0", "Nobody, 2026"
     ]  # fmt: skip
     assert sorted(bank.prompt_sets) == ["sätze/next", "wörter"]

@@ -295,18 +295,18 @@ def test_other_scores_of_the_same_further_options_are_a_conflict(tmp_path: Path)
             merge(banks[0].path, banks[1].path)
 
 
-def test_licences_are_kept(tmp_path: Path) -> None:
+def test_licenses_are_kept(tmp_path: Path) -> None:
     one, two = part(tmp_path / "1"), part(tmp_path / "2", step=3)
-    describe(two.path, licence="CC-BY-4.0", citation="Bob 2026")
+    describe(two.path, license="CC-BY-4.0", citation="Bob 2026")
     merge(tmp_path / "m", one.path, two.path)
     merged = Bank.open(tmp_path / "m")
     assert merged.attributes["title"] == "small"
-    assert merged.attributes["licence"] == ""
+    assert merged.attributes["license"] == ""
     first, second = merged.attributes["sources"]
     assert first == {
-        "title": "small", "licence": "CC0-1.0", "citation": "", "models": ["org/model"]
+        "title": "small", "license": "CC0-1.0", "citation": "", "models": ["org/model"]
     }  # fmt: skip
-    assert (second["licence"], second["citation"]) == ("CC-BY-4.0", "Bob 2026")
+    assert (second["license"], second["citation"]) == ("CC-BY-4.0", "Bob 2026")
     merge(tmp_path / "again", merged.path)
     assert Bank.open(tmp_path / "again").attributes["sources"] == [first, second]
     merge(merged.path, two.path)

@@ -388,7 +388,7 @@ def test_a_push_to_the_hub_is_two_commits_with_a_card(
     bank = Bank.create(
         tmp_path / "bank",
         title="Pronouns <b>& bias</b>",
-        licence="CC-BY-4.0",
+        license="CC-BY-4.0",
         citation="A. Author (2026).\nTitle.",
     )
     bank.add_query_set(QUERY_SET)
@@ -415,7 +415,7 @@ def test_a_push_to_the_hub_is_two_commits_with_a_card(
         "    Title.",
     ):
         assert line in text.splitlines()
-    other = Bank.create(tmp_path / "other", licence="Ours: ask")
+    other = Bank.create(tmp_path / "other", license="Ours: ask")
     text = card(chosen(other.path), url="hf://datasets/a/b")
     assert "license: other\n" in text
     assert "license_name: 'Ours: ask'\n" in text

@@ -124,8 +124,8 @@ def test_titles_are_one_line_and_citations_are_text(tmp_path: Path, name: Any) -
     bank = Bank.create(tmp_path / "b", citation="@article{a,\n  title = {ü}\n}")
     with pytest.raises(UsageError, match="title"):
         describe(bank.path, title=name)
-    with pytest.raises(UsageError, match="licence"):
-        describe(bank.path, licence=SURROGATE)
+    with pytest.raises(UsageError, match="license"):
+        describe(bank.path, license=SURROGATE)
     assert Bank.open(bank.path).attributes["citation"].startswith("@article{a,\n")
 
 

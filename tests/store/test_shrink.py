@@ -121,12 +121,12 @@ def test_float16_rows_and_exact_scores(tmp_path: Path) -> None:
     assert made.bytes_after == out.info()["bytes"].sum()
 
 
-def test_provenance_licence_and_prompts_go_along(tmp_path: Path) -> None:
+def test_provenance_license_and_prompts_go_along(tmp_path: Path) -> None:
     full = banked(tmp_path / "full", logits())
     shrink(full.path, tmp_path / "1", dtype="float16")
     shrink(tmp_path / "1", tmp_path / "2", keep="options")
     out = Bank.open(tmp_path / "2")
-    assert (out.attributes["title"], out.attributes["licence"]) == ("small", "CC0-1.0")
+    assert (out.attributes["title"], out.attributes["license"]) == ("small", "CC0-1.0")
     assert "sources" not in out.attributes
     made = dict(out.deposits()[0].spec.provenance)
     second = made.pop("shrunk_from")

@@ -50,7 +50,7 @@ def token_table() -> pl.DataFrame:
 
 
 def new_bank(path: Path) -> Bank:
-    bank = Bank.create(path, title="small", licence="CC0-1.0")
+    bank = Bank.create(path, title="small", license="CC0-1.0")
     bank.add_query_set(QUERY_SET)
     bank.add_prompts("parity", prompt_table())
     return bank

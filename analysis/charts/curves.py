@@ -148,7 +148,7 @@ def curves(
         dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}
     titles = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
     titles |= {group: "Group"} if group else {}
-    titles |= {y: measure.title} | {
+    titles |= {y: measure.title.splitlines()[-1]} | {
         end: f"Band, {name}" for end, name in zip(band or (), ("low", "high"), strict=False)
     }
     titles |= {name: text for text, name in (tooltip or {}).items()}
@@ -364,29 +364,44 @@ def significance_rows(table: pl.DataFrame, axis: StepAxis, tests: Mapping[str, s
 
 def stacked(*plots: Chart) -> alt.VConcatChart:
     """Plots above each other over the same steps: only the last names them; one legend a field."""
-    parts: list[Chart] = []
+    return grid([[plot] for plot in plots])
+
+
+def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
+    """Rows of plots over the same steps: the last row names them; one legend a field.
+
+    The first plot of a row names the values of that row.
+    """
     seen: set[str] = set()
-    low = sum(plot.height == HEIGHT for plot in plots) > 2
-    for plot in plots:
-        part = plot.copy()
-        layers = [*_layers(part)]
-        fields = {
-            layer.encoding.color.shorthand
-            for layer in layers
-            if isinstance(layer.encoding.color, alt.Color)
-        }
-        if low and part.height == HEIGHT:
-            part.height = PANEL
-        if plot is not plots[-1]:
+    lines: list[Chart] = []
+    low = sum(row[0].height == HEIGHT for row in rows) > 2
+    for row in rows:
+        parts: list[Chart] = []
+        for plot in row:
+            part = plot.copy()
+            layers = [*_layers(part)]
+            fields = {
+                layer.encoding.color.shorthand
+                for layer in layers
+                if isinstance(layer.encoding.color, alt.Color)
+            }
+            if low and part.height == HEIGHT:
+                part.height = PANEL
             for layer in layers:
-                _remove_labels(layer)
-        if fields and fields <= seen:
-            part.params = alt.Undefined  # the selection by the first legend works in all plots
-            for layer in layers:
-                _remove_legends(layer)
-        seen |= fields
-        parts.append(part)
-    chart: alt.VConcatChart = alt.vconcat(*parts, spacing=4).resolve_scale(
+                _remove_labels(layer, x=row is not rows[-1], y=plot is not row[0])
+                if len(row) > 1 and isinstance(layer.encoding.color, alt.Color):
+                    shown = layer.encoding.color["legend"]
+                    if isinstance(shown, alt.Legend):
+                        shown["columns"] = 1  # a wide one would move the plots beside it
+            if fields and fields <= seen:
+                part.params = alt.Undefined  # the selection by the first legend works in all plots
+                for layer in layers:
+                    _remove_legends(layer)
+            seen |= fields
+            parts.append(part)
+        one_row = alt.hconcat(*parts, spacing=6).resolve_scale(x="shared", color="independent")
+        lines.append(one_row if len(parts) > 1 else parts[0])
+    chart: alt.VConcatChart = alt.vconcat(*lines, spacing=4).resolve_scale(
         x="shared", color="independent"
     )
     return chart
@@ -401,11 +416,13 @@ def _layers(plot: Any) -> Iterator[Any]:
         yield plot
 
 
-def _remove_labels(layer: Any) -> None:
-    if isinstance(layer.encoding.x, alt.X):
-        layer.encoding.x["title"] = None
-        if isinstance(axis := layer.encoding.x["axis"], alt.Axis):
-            axis["labels"] = axis["ticks"] = False
+def _remove_labels(layer: Any, **which: bool) -> None:
+    for name, remove in which.items():
+        channel = layer.encoding[name]
+        if remove and isinstance(channel, alt.X | alt.Y):
+            channel["title"] = None
+            if isinstance(axis := channel["axis"], alt.Axis):
+                axis["labels"] = axis["ticks"] = False
 
 
 def _remove_legends(layer: Any) -> None:

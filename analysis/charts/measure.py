@@ -20,6 +20,7 @@ class Measure(NamedTuple):
 
     column: str
     title: str
+    """Lines of an axis, if there are several."""
     band: tuple[str, str] | None = ("low", "high")
     """Columns with the ends of its interval; None for none. NaN and null have none."""
     scale: Literal["linear", "zero", "share", "percent", "log"] = "linear"
@@ -45,7 +46,8 @@ class Measure(NamedTuple):
             low, high = log_range(min(positive), max(positive))
             scale = alt.Scale(type="log", domain=[low, high], nice=False)
             axis = log_axis(log_ticks(low, high))
-        return {"title": self.title, "scale": scale, "axis": axis}
+        title = self.title.splitlines() if "\n" in self.title else self.title
+        return {"title": title, "scale": scale, "axis": axis}
 
     def _values(self, table: pl.DataFrame) -> list[float]:
         columns = (self.column, *(self.band or ()))
@@ -85,8 +87,17 @@ def log_ticks(low: float, high: float) -> list[float]:
     finer = [tick for tick in finer if low <= tick <= high]
     if len(finer) > 2:
         return finer
-    # Less than a factor of five: these are nearly evenly spaced.
-    sizes = (float(f"{m}e{e}") for e in range(first - 3, last + 1) for m in (1, 2, 5))
+    return even_ticks(low, high)  # less than a factor of five
+
+
+def even_ticks(low: float, high: float) -> list[float]:
+    """Two to six multiples of 1, 2 or 5 times a power of ten from `low` to `high`.
+
+    >>> even_ticks(4.5, 10), even_ticks(0.21, 0.95)
+    ([6.0, 8.0, 10.0], [0.4, 0.6, 0.8])
+    """
+    unit = 10.0 ** (math.floor(math.log10(high - low)) - 1)
+    sizes = (unit * part for part in (1, 2, 5, 10, 20, 50, 100))
     size = next(size for size in sizes if high - low <= 5 * size)
     counts = range(math.ceil(low / size), math.floor(high / size) + 1)
     return [float(f"{count * size:.12g}") for count in counts]

@@ -75,8 +75,8 @@ class Picture:
         role = look.get("class", "")
         legend = legend or "role-legend" in role
         tag = part.tag.rsplit("}", 1)[-1]
-        if tag == "text" and (part.text or "").strip() and opacity > 0:
-            self.texts.append(_text(part, placed))
+        if tag == "text" and opacity > 0:
+            self.texts += _text_lines(part, placed)
         if tag == "path":
             if "NaN" in look.get("d", "") or "NaN" in look.get("transform", ""):
                 self.broken.append(str(look))
@@ -131,6 +131,17 @@ def _texts(part: ElementTree.Element, placed: Affine, role: str) -> Iterator[Tex
                     yield _text(text, _within(inner, text.attrib.get("transform", "")))
         else:
             yield from _texts(each, inner, role)
+
+
+def _text_lines(part: ElementTree.Element, placed: Affine) -> Iterator[Text]:
+    """The text of an element, or its lines, each below the one before."""
+    down = 0.0
+    for each in [part, *part]:
+        down += float(each.attrib.get("dy", 0))
+        if (each.text or "").strip():
+            line = ElementTree.Element("text", part.attrib)
+            line.text = each.text
+            yield _text(line, _within(placed, f"translate(0,{down})"))
 
 
 def _text(part: ElementTree.Element, placed: Affine) -> Text:

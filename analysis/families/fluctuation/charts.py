@@ -1,35 +1,41 @@
 """The charts of fluctuation: trajectories, certainty against CV, and correlations."""
 
 import math
+import re
+import textwrap
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
-    DASHES,
     HEIGHT,
     SERIES,
     color,
     column_tooltip,
     curves,
-    stacked,
+    grid,
     vertical,
     with_series,
 )
-from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.measure import Measure, even_ticks
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.charts.theme import INK
+from logitbank.analysis.charts.theme import BLUE, INK, MUTED
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.wording import counted
 
 KEYS = ["model", "run", "verb"]
-ROLES = {"prior": "prior", "largest cv_r": "largest CV of R", "smallest cv_r": "smallest CV of R"}
+ROLES = {"largest cv_r": "largest CV of R", "smallest cv_r": "smallest CV of R"}
 MEASURES = {"mean_r": "R", "mean_n": "N"}
 MOST_SERIES = 6
 """Series in a chart of points or cells; of more, the first run of each model is drawn."""
+MOST_COLUMNS = 3
+"""Panels of trajectories side by side."""
+BINS = 24
+"""Bins of a histogram at a margin."""
 MOST_TICKS = 8
 MOST_WRITTEN = 10
 """Runs up to which the cells of a heat map have their numbers."""
@@ -59,15 +65,20 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
     return found
 
 
-def _drawn(table: pl.DataFrame, *keys: str, most: int = MOST_SERIES) -> tuple[pl.DataFrame, str]:
+def _drawn(table: pl.DataFrame, *, most: int = MOST_SERIES) -> tuple[pl.DataFrame, str]:
     """The rows of the series that are drawn, and a sentence if these are not all."""
-    table = with_series(table, "verb", *keys)
+    keys = ["verb"]
+    if "plateau" in table.columns and table.group_by(KEYS).n_unique()["plateau"].max() != 1:
+        keys.append("plateau")
+    texts = {"verb": pl.format("“{}”", "verb"), "plateau": pl.format("from {}", "plateau")}
+    named = with_series(table.with_columns(texts[key].alias(key) for key in keys), *keys)
+    table = table.with_columns(named[SERIES])
     if (several := table[SERIES].n_unique()) <= most:
         return table, ""
     first = table.filter(pl.col("run") == pl.col("run").first().over("model"))
     return first, (
-        f" Drawn: {counted(first[SERIES].n_unique(), 'series')} of {several}, the first run of "
-        "each model; the tables have all."
+        f" Drawn: the first run of each model ({first[SERIES].n_unique()} of {several} series). "
+        "--run and --verb choose others; the tables have all."
     )
 
 
@@ -79,95 +90,165 @@ def _excluded(table: pl.DataFrame) -> str:
     )
 
 
-def _panel_title(part: pl.DataFrame) -> str:
-    role, names = part["role"][0], part["occupation"].unique(maintain_order=True)
-    if role == "chosen":
-        return str(names[0])
-    name = ROLES[role]
-    if len(names) > 1 or role == "prior":
-        return name[0].upper() + name[1:]
-    return f"{names[0]}, {name}"
-
-
 def _trajectories(table: pl.DataFrame) -> Chart:
-    """One panel for the prior and each profession: both pronouns in all series."""
+    """A row of panels for each series: the prior, then each profession."""
+    table, drawn = _drawn(table)
     axis = StepAxis(table["step"].to_list())
+    place = pl.when(role="chosen").then("occupation").otherwise("role")
+    places = table.select(place.unique(maintain_order=True)).to_series()
+    highest = table["relative"].fill_nan(None).max()
+    rows = []
+    for at in range(0, len(places), MOST_COLUMNS):
+        block = table.filter(place.is_in(places[at : at + MOST_COLUMNS].implode()))
+        for row in block.partition_by(SERIES, maintain_order=True):
+            panels = row.partition_by("occupation", "role", maintain_order=True)
+            rows.append([_trajectory(panel, axis, highest) for panel in panels])
     starts = table["first_step"].unique().sort()
-    lines = [vertical(step, axis) for step in starts if step > axis.start]
-    measure = Measure("relative", "P / max P", None, "share")
-    tooltip = {"Profession": "occupation", "Probability": "score"}
-    panel = pl.when(role="chosen").then("occupation").otherwise("role")
-    table, drawn = _drawn(table, most=DASHES)
-    named = table.with_columns(panel=panel)
-    plots = []
-    for part in named.partition_by("panel", maintain_order=True):
-        plot = curves(part, axis, measure, group="pronoun", tooltip=tooltip)
-        plots.append(alt.layer(*lines, plot).properties(title=_panel_title(part), height=HEIGHT))
     caption = (
         "Probabilities of “he” and “she”, each divided by its own largest over the training steps. "
         f"Dashed: the start of the plateau, step {' or '.join(f'{step:,}' for step in starts)}. "
         f"n = {counted(table['step'].n_unique(), 'checkpoint')}."
     )
+    if roles := [ROLES[each] for each in places if each in ROLES]:
+        caption += f" Columns: the prior, {', '.join(f'the profession of {r}' for r in roles)}."
     if axis.release:
         caption += " Diamonds: the public release."
     caption += drawn
-    title = "Pronoun probabilities over training"
-    return titled(stacked(*plots), title, caption, axis=axis)
+    return titled(grid(rows), "Pronoun probabilities over training", caption, axis=axis)
+
+
+def _trajectory(panel: pl.DataFrame, axis: StepAxis, highest: Any) -> alt.LayerChart:
+    """Both pronouns of a profession, or of the prior, in one series.
+
+    `highest` is the largest value of all panels, whose axes are alike.
+    """
+    title = "\n".join([*_lines(panel[SERIES][0], 22), "P / max P"])
+    measure = Measure("relative", title, None, "share", highest)
+    tooltip = {"Profession": "occupation", "Probability": "score"}
+    plot = curves(panel, axis, measure, group="pronoun", tooltip=tooltip)
+    start = panel["first_step"][0]
+    starts = [vertical(start, axis)] if start > axis.start else []
+    name = "prior" if panel["role"][0] == "prior" else panel["occupation"][0]
+    heading = alt.TitleParams(text=_lines(name, 12), fontSize=8, frame="group")
+    return alt.LayerChart(layer=[*starts, plot], title=heading, height=HEIGHT)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """A text in lines of at most so many characters, if its words and “verbs” are not longer."""
+    whole = re.sub("“.*?”", lambda verb: verb[0].replace(" ", "\xa0"), text)
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
-    points, drawn = _drawn(points, "plateau")
-    names = points[SERIES].unique(maintain_order=True).to_list()
-    priors = with_series(plateaus, "verb", "plateau").filter(pl.col(SERIES).is_in(names))
-    panels = []
-    for column, title in (("cv_r", "CV of R"), ("cv_n", "CV of N")):
-        shown = color(SERIES, names, legend=column == "cv_r")
-        x = alt.X("certainty:Q", title="Mean certainty C", scale=alt.Scale(zero=False))
-        known = points.filter(pl.col(column).is_finite())
-        known = known.select(SERIES, "occupation", "certainty", column)
-        texts = {
-            "occupation": "Profession", SERIES: "Model", "certainty": "C", column: title
-        }  # fmt: skip
-        y = Measure(column, title, None, "zero").about(known)
-        cloud = alt.Chart(known).mark_point(size=10, opacity=0.6, strokeWidth=0.8)
-        prior = alt.Chart(priors.select(SERIES, certainty="prior_certainty", cv="prior_cv"))
-        cross = prior.mark_point(
-            shape="cross", angle=45, filled=True, size=50, stroke="white", strokeWidth=0.4,
-            opacity=1,
-        )  # fmt: skip
-        layers = [
-            cloud.encode(
-                x=x, y=alt.Y(f"{column}:Q", **y), color=shown,
-                tooltip=[column_tooltip(known, name, text) for name, text in texts.items()],
-            ),
-            cross.encode(
-                x=x, y=alt.Y("cv:Q", **y), color=shown,
-                tooltip=[alt.Tooltip(f"{SERIES}:N", title="Prior of")],
-            ),
-        ]  # fmt: skip
-        # The prior has no N, which is R divided by the prior's.
-        shown_layers = layers if column == "cv_r" else layers[:1]
-        panels.append(alt.layer(*shown_layers).properties(height=HEIGHT))
-    counts = points.group_by(SERIES).len()["len"]
+    """Panels of R and, beneath those, of N, two series side by side; of one, R beside N."""
+    priors = plateaus.select(*KEYS, "plateau", "prior_certainty", "prior_cv")
+    points, drawn = _drawn(points.join(priors, on=[*KEYS, "plateau"], maintain_order="left"))
+    series = points.partition_by(SERIES, maintain_order=True)
+    rows: list[list[tuple[pl.DataFrame, str]]] = []
+    for pair in (series[at : at + 2] for at in range(0, len(series), 2)):
+        if len(pair) == 1:
+            rows.append([(pair[0], measure) for measure in "RN"])
+        else:
+            rows += [[(part, measure) for part in pair] for measure in "RN"]
+    panels = [alt.hconcat(*(_cloud(part, of) for part, of in row)) for row in rows]
     caption = (
         "Each point is a profession: mean certainty C = P(he) + P(she) over the plateau, and the "
-        "coefficient of variation of R = P(he) / P(she) and of N, which is R divided by the "
-        f"prior's. ×: the prior with the CV of its own R. {sample_size(counts, 'profession')}."
-        f"{drawn}"
+        "coefficient of variation of R = P(he) / P(she) or of N, which is R divided by the "
+        "prior's. ×, in the panels of R: the prior with the CV of its own R. At the margins: "
+        f"numbers of professions. {sample_size(points.group_by(SERIES).len()['len'], 'profession')}"
+        f".{drawn}"
     )
     return titled(alt.vconcat(*panels, spacing=8), "Certainty and CV", caption)
 
 
+def _cloud(points: pl.DataFrame, measure: str) -> alt.LayerChart:
+    """The professions of a series with histograms at the margins; the prior in a panel of R."""
+    name, column = points[SERIES][0], f"cv_{measure.lower()}"
+    known = points.filter(pl.col(column).is_finite())
+    known = known.select("occupation", "certainty", cv=column)
+    prior = points.head(measure == "R").select(certainty="prior_certainty", cv="prior_cv")
+    prior = prior.filter(pl.all_horizontal(pl.all().is_finite()))
+    both = pl.concat([known.drop("occupation"), prior])
+    x, y = (_margin(known[axis], both[axis]) for axis in ("certainty", "cv"))
+    top = x.bars.select("low", "high", base=y.end, tip=y.end + y.room * pl.col("share"))
+    right = y.bars.select("low", "high", base=x.end, tip=x.end + x.room * pl.col("share"))
+    bars: dict[str, Any] = {"fill": MUTED, "opacity": 0.6, "stroke": "white", "strokeWidth": 0.3}
+    channels = {
+        "x": x.channel("certainty", "Mean certainty C"), "y": y.channel("cv", f"CV of {measure}")
+    }  # fmt: skip
+    tips = [
+        column_tooltip(known, key, text) for key, text in
+        (("occupation", "Profession"), ("certainty", "C"), ("cv", f"CV of {measure}"))
+    ]  # fmt: skip
+    cloud = alt.Chart(known).mark_point(size=8, opacity=0.6, strokeWidth=0.7, color=BLUE)
+    cross = alt.Chart(prior).mark_point(
+        shape="cross", angle=45, filled=True, size=60, color=INK, stroke="white",
+        strokeWidth=0.4, opacity=1,
+    )  # fmt: skip
+    layers = [
+        cloud.encode(**channels, tooltip=tips),
+        alt.Chart(top).mark_rect(**bars).encode(x="low:Q", x2="high:Q", y="base:Q", y2="tip:Q"),
+        alt.Chart(right).mark_rect(**bars).encode(y="low:Q", y2="high:Q", x="base:Q", x2="tip:Q"),
+    ]
+    if len(prior):
+        layers.append(cross.encode(x="certainty:Q", y="cv:Q", tooltip=[alt.Tooltip("cv:Q")]))
+    heading = alt.TitleParams(text=_lines(f"{name}: {measure}", 18), fontSize=8, frame="group")
+    return alt.LayerChart(layer=layers, height=100, title=heading)
+
+
+class _Margin(NamedTuple):
+    """One axis of a panel: as long as its values, then room for the other axis's histogram."""
+
+    start: float
+    end: float
+    bars: pl.DataFrame
+    """low and high of each bin; share: its count, divided by the largest one."""
+
+    @property
+    def room(self) -> float:
+        """Length of the largest bar of the other axis's histogram."""
+        return 0.2 * (self.end - self.start)
+
+    def channel(self, column: str, title: str) -> alt.X | alt.Y:
+        """The channel, with ticks beside the values only."""
+        scale = alt.Scale(domain=[self.start, self.end + self.room], nice=False, zero=False)
+        ticks = even_ticks(self.start, self.end)
+        # Axes of one width keep the panels of all rows above each other.
+        about: dict[str, Any] = {"minExtent": 24, "maxExtent": 24} if column == "cv" else {}
+        axis = alt.Axis(values=ticks, format="~g", labelOverlap=True, grid=False, **about)
+        kind = alt.Y if column == "cv" else alt.X
+        return kind(f"{column}:Q", title=title, scale=scale, axis=axis)
+
+
+def _margin(values: pl.Series, shown: pl.Series) -> _Margin:
+    """The axis of a panel that fits the points `shown`, with a histogram of `values`."""
+    ends = [*shown] or [0.0, 1.0]
+    low, high = min(ends), max(ends)
+    pad = 0.04 * (high - low) or 0.1 * (abs(low) or 1)
+    counts, edges = np.histogram(values.to_numpy(), BINS, (low - pad, high + pad))
+    share = counts / max(1, counts.max())
+    bars = pl.DataFrame({"low": edges[:-1], "high": edges[1:], "share": share})
+    return _Margin(low - pad, high + pad, bars.filter(pl.col("share") > 0))
+
+
 def _frequencies(table: pl.DataFrame) -> Chart:
+    totals = table.group_by("case", maintain_order=True).agg(pl.col("frequency").sum())
+    # A count without regard to case is at least that of any case.
+    order = totals.sort("frequency", maintain_order=True, descending=True)["case"][0]
+    ranks = table.filter(case=order).select("occupation", "rank")
+    table = table.drop("rank").join(ranks, on="occupation", maintain_order="left")
     used = table.filter(pl.col("frequency") > 0)
     never = table.filter(pl.col("frequency") == 0).group_by("case", maintain_order=True).len()
-    cases = used["case"].unique(maintain_order=True).to_list()
+    cases = totals["case"].to_list()
+    cases.sort(key=lambda case: case == order)  # drawn above the others
     frequency = Measure("frequency", "Corpus frequency (log scale)", None, "log")
+    x = alt.Scale(domain=[0, len(ranks)], nice=False)
     chart = (
         alt.Chart(used)
-        .mark_line(point=alt.OverlayMarkDef(size=10, filled=True), strokeWidth=1)
+        .mark_point(size=8, filled=True, opacity=0.8)
         .encode(
-            x=alt.X("rank:Q", title="Rank of the profession", scale=alt.Scale(zero=False)),
+            x=alt.X("rank:Q", title="Rank of the profession", scale=x),
             y=alt.Y("frequency:Q", **frequency.about(used)),
             color=color("case", cases),
             tooltip=[
@@ -181,7 +262,7 @@ def _frequencies(table: pl.DataFrame) -> Chart:
     )  # fmt: skip
     absent = "; ".join(f"{case} {count:,}" for case, count in never.rows())
     caption = (
-        "Professions sorted by their frequency in the corpus, by letter case. "
+        f"Professions in the order of their frequency in the corpus ({order}), by letter case. "
         f"{sample_size(table.group_by('case').len()['len'], 'profession')}."
         + (f" Not drawn, since they never occur: {absent}." if absent else "")
     )

@@ -31,7 +31,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {"pdf": {}, "svg": {}, "png": {"ppi": PN
 """Options of drawing by format."""
 COMPOSED = {"vconcat", "hconcat", "facet"}
 """Keys of specifications of several plots, whose `width` is that of a plot without its axes."""
-TRIES = 2
+TRIES = 3
 """Drawings from which the width of plots is found."""
 _LEFT = 60
 """Points that the axes of a chart of several plots take, roughly."""

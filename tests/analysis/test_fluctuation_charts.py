@@ -10,6 +10,7 @@ import pytest
 from logitbank.analysis.charts.chart import Chart, bare_spec, chart_caption
 from logitbank.analysis.families.fluctuation.charts import charts
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
+from logitbank.errors import UsageError
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
 
 JOBS = [f"a trade{number}" for number in range(40)]
@@ -127,3 +128,21 @@ def test_the_colours_of_correlations_cover_their_values_and_the_caption_names_th
     assert r.min() - 0.1 < low <= r.min()
     assert r.max() <= high < r.max() + 0.1
     assert f"viridis, linear from {low:g} (dark) to {high:g} (yellow)" in chart_caption(chart)
+
+
+def test_run_and_verb_choose_the_panels_and_leave_numbers_as_they_are() -> None:
+    first = two_runs().filter(pl.col("checkpoint").is_not_null(), pl.col("seed") == 0)
+    table = pl.concat([first, random_table(seed=1, checkpoints=8)])  # its plateau starts later
+    result = fluctuation_metric(table)
+    chosen = fluctuation_metric(table, run=["seed0"], verb=["is"])
+    drawn_panels = panels(charts(chosen)["certainty_cv"])
+    assert {*drawn_panels} == {"bert: R", "bert: N"}
+    for name, own in chosen.tables().items():
+        if {"run", "verb"} <= {*own.columns}:
+            assert own.equals(result.tables()[name].filter(run="seed0", verb="is")), name
+    with pytest.raises(UsageError, match="Run 'seed7' is unknown; there are seed0, seed1"):
+        fluctuation_metric(table, run=["seed7"])
+    with pytest.raises(UsageError, match="Verb 'was' is unknown; there are is, works as"):
+        fluctuation_metric(table, verb=["was"])
+    with pytest.raises(UsageError, match="No run that is chosen has a verb that is chosen"):
+        fluctuation_metric(table, run=["seed1"], verb=["works as"])

@@ -36,6 +36,10 @@ def fluctuation(
         "Profession to plot; repeatable. Default: those with the smallest and largest coefficient "
         "of variation.",
     ] = None,
+    run: Annotated[Sequence[str] | None, "Run to include, such as seed0; repeatable."] = None,
+    verb: Annotated[
+        Sequence[str] | None, "Verb of the sentences to include, such as 'works as'; repeatable."
+    ] = None,
 ) -> "Study[Fluctuation]":
     """Measure how pronoun scores of professions vary between checkpoints.
 
@@ -80,6 +84,7 @@ def fluctuation(
         metric.write_scores(frames, scores)
     result = metric.fluctuation_metric(
         frames, plateaus=plateaus, frequencies=words, professions=professions,
+        run=run, verb=verb,
         expected=expected_rows(opened, prompts, metric.COLUMNS) if opened else None,
     )  # fmt: skip
     return make_study(

@@ -5,7 +5,7 @@ coefficients of variation over a plateau of training, and correlations. After ar
 every departure is named where it happens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import polars as pl
 
 from logitbank.analysis.families.fluctuation.tables import (
     NOTHING,
+    Series,
     all_plateaus,
     checkpoint_pair_table,
     checkpoint_table,
@@ -96,6 +97,8 @@ def fluctuation_metric(
     plateaus: Sequence[int | str] | None = None,
     frequencies: pl.DataFrame | None = None,
     professions: Sequence[str] | None = None,
+    run: Sequence[str] | None = None,
+    verb: Sequence[str] | None = None,
     expected: pl.DataFrame | None = None,
 ) -> Fluctuation:
     """Every fluctuation table of the scores in a frame. All arithmetic is float64.
@@ -117,6 +120,8 @@ def fluctuation_metric(
     professions
         Those whose trajectories to show, with article or without; by default the ones of largest
         and of smallest CV of R.
+    run, verb
+        Only these runs and verbs; by default all. They leave the start of a plateau as it is.
     expected
         Expected professions of each model: columns model, verb, occupation, prior, as
         `expected_rows` gives them. Without it, a profession or a verb without a score at any
@@ -150,12 +155,18 @@ def fluctuation_metric(
     """
     expected_names = NOTHING if expected is None else expected_professions(expected)
     scores = dense_scores(pl.concat(map(as_scores, as_frames(frame))), expected_names)
-    spans = all_plateaus(scores.series, plateaus)
+    keep = _chosen(scores.series, run=run, verb=verb)
+    spans = [span for span in all_plateaus(scores.series, plateaus) if keep(span.series)]
+    checkpoints = checkpoint_table(scores).filter(
+        pl.lit(run is None) | pl.col("run").is_in(run or ()) | pl.col("step").is_null(),
+        pl.lit(verb is None) | pl.col("verb").is_in(verb or ()),
+    )
+    scores = scores._replace(series=tuple(filter(keep, scores.series)))
     cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
     ranked = frequency_table(scores.occupations, cases)
     chosen = None if professions is None else _indices(scores.occupations, professions)
     return Fluctuation(
-        checkpoints=checkpoint_table(scores),
+        checkpoints=checkpoints,
         plateaus=plateau_table(spans),
         spread=spread_table(spans),
         correlations=correlation_table(spans, cases),
@@ -167,6 +178,24 @@ def fluctuation_metric(
         frequencies=ranked,
         settings={"an_priors": scores.an_priors, "merged_rows": scores.merged},
     )
+
+
+def _chosen(series: Sequence[Series], **names: Sequence[str] | None) -> Callable[[Series], bool]:
+    """Whether a series has one of the names that are given, such as those of runs."""
+    wanted = {key: set(some) for key, some in names.items() if some is not None}
+    for key, some in wanted.items():
+        known = sorted({getattr(each, key) for each in series})
+        if unknown := sorted(some.difference(known)):
+            raise UsageError(
+                f"{key.capitalize()} {unknown[0]!r} is unknown; there are {', '.join(known)}."
+            )
+
+    def keep(each: Series) -> bool:
+        return all(getattr(each, key) in some for key, some in wanted.items())
+
+    if not any(map(keep, series)):
+        raise UsageError("No run that is chosen has a verb that is chosen: choose others.")
+    return keep
 
 
 def _indices(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:

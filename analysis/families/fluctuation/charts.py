@@ -299,6 +299,7 @@ def _checkpoint_pairs(table: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
     steps = sorted({*table["step_a"], *table["step_b"]})
     ticks = steps[:: -(-len(steps) // MOST_TICKS)]
     axis = alt.Axis(values=ticks, labelExpr="format(datum.value, '~s')")
+    table = table.with_columns(_header(table[SERIES]))
     cells = table.select(SERIES, "step_a", "step_b", pl.col("r", "low", "high").round(4))
     base = alt.Chart(cells.with_columns(pl.col("low", "high").fill_nan(None)))
     ends = _color_range(cells["r"])
@@ -323,6 +324,7 @@ def _run_pairs(table: pl.DataFrame) -> Chart:
         pl.col("measure").replace_strict(MEASURES), separator=", ",
     )  # fmt: skip
     table = table.with_columns(panel=panel)
+    table = table.with_columns(_header(table["panel"]))
     runs = sorted({*table["run_a"], *table["run_b"]}, key=lambda run: (len(run), run))
     used = table.select("panel", "run_a", "run_b", pl.col("r", "low", "high").fill_nan(None))
     base = alt.Chart(used)
@@ -343,6 +345,12 @@ def _run_pairs(table: pl.DataFrame) -> Chart:
     return titled(chart, "Correlation between runs", caption)
 
 
+def _header(names: pl.Series) -> pl.Series:
+    """Names of panels in lines: a wide header takes its space from the cells."""
+    return names.replace_strict({name: "\n".join(_lines(name, 18)) for name in names.unique()})
+
+
 def _faceted(plot: Chart, by: str, names: Iterable[str]) -> Chart:
-    facet = alt.Facet(f"{by}:N", header=alt.Header(title=None), sort=list(names))
+    header = alt.Header(title=None, labelExpr="split(datum.value, '\\n')")
+    facet = alt.Facet(f"{by}:N", header=header, sort=list(names))
     return plot.properties(height=130).facet(facet=facet, columns=2, spacing=8)

@@ -121,7 +121,7 @@ def fluctuation_metric(
         Those whose trajectories to show, with article or without; by default the ones of largest
         and of smallest CV of R.
     run, verb
-        Only these runs and verbs; by default all. They leave the start of a plateau as it is.
+        Only these runs and verbs; by default all. The start of a plateau depends on all runs.
     expected
         Expected professions of each model: columns model, verb, occupation, prior, as
         `expected_rows` gives them. Without it, a profession or a verb without a score at any

@@ -51,8 +51,11 @@ maximum_signature_line_length = 88
 
 # Types of other packages, aliases and type variables, and types that callers only pass on.
 nitpick_ignore_regex = [
-    ("py:.*", r"(altair|collections|inspect|numpy|pathlib|pl|polars|typing|xarray)\..*"),
-    ("py:.*", r"ArrayLike|Banks|Chart|Encoded|Estimate|Event|Json|Names|ScanCache|Steps|Tokenizer"),
+    ("py:.*", r"(altair|collections|inspect|numpy|pathlib|pl|polars|typing|xarray|zarr)\..*"),
+    (
+        "py:.*",
+        r"ArrayLike|Banks|Chart|Encoded|Estimate|Event|Floats|Json|Names|ScanCache|Steps|Tokenizer",
+    ),
     ("py:.*", r"logitbank\.(analysis|engine|store)\..*"),
 ]
 

@@ -15,7 +15,8 @@
 #
 # `multiberts` is google/multiberts-seed_0-step_0k to -seed_4-step_2000k on the Hub. RoBERTa's 62
 # checkpoints are no known suite. Put them into a folder as roberta-base/step0, roberta-base/step10, ...
-# and run SUITE=./roberta-base PLATEAUS="500000 760000". The first run downloads the professions.
+# and run SUITE="multiberts ./roberta-base" PLATEAUS="multiberts=1000000,1600000 roberta-base=500000,760000".
+# The first run downloads the professions.
 #
 # Cost of the defaults, 5 runs of 29 checkpoints:
 #

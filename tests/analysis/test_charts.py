@@ -73,7 +73,7 @@ def test_a_chart_has_the_values_of_its_table_and_a_caption() -> None:
 def test_a_chart_may_have_more_rows_than_altair_takes_by_default() -> None:
     many = made(runs=tuple(f"seed{at}" for at in range(200)))
     (rows,) = bare_spec(charts(many)["lines"])["datasets"].values()
-    assert len(rows) == 200 * 9 * 3
+    assert len(rows) == (200 + 1) * 9 * 3, "and the median of each group"
 
 
 def test_series_are_named_by_their_differing_fields() -> None:

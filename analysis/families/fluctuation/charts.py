@@ -36,7 +36,6 @@ MOST_COLUMNS = 3
 """Panels of trajectories side by side."""
 BINS = 24
 """Bins of a histogram at a margin."""
-MOST_TICKS = 8
 MOST_WRITTEN = 10
 """Runs up to which the cells of a heat map have their numbers."""
 
@@ -93,7 +92,7 @@ def _excluded(table: pl.DataFrame) -> str:
 def _trajectories(table: pl.DataFrame) -> Chart:
     """A row of panels for each series: the prior, then each profession."""
     table, drawn = _drawn(table)
-    axis = StepAxis(table["step"].to_list())
+    axis = StepAxis(table["step"].to_list(), "linear")  # the plateau is the late half
     place = pl.when(role="chosen").then("occupation").otherwise("role")
     places = table.select(place.unique(maintain_order=True)).to_series()
     highest = table["relative"].fill_nan(None).max()
@@ -216,7 +215,9 @@ class _Margin(NamedTuple):
         ticks = even_ticks(self.start, self.end)
         # Axes of one width keep the panels of all rows above each other.
         about: dict[str, Any] = {"minExtent": 24, "maxExtent": 24} if column == "cv" else {}
-        axis = alt.Axis(values=ticks, format="~g", labelOverlap=True, grid=False, **about)
+        # Vega leaves ticks out if there are more than `tickCount`, which depends on the size.
+        about |= {"tickCount": len(ticks), "labelOverlap": "greedy"}
+        axis = alt.Axis(values=ticks, labelExpr="format(datum.value, '~g')", grid=False, **about)
         kind = alt.Y if column == "cv" else alt.X
         return kind(f"{column}:Q", title=title, scale=scale, axis=axis)
 
@@ -241,12 +242,11 @@ def _frequencies(table: pl.DataFrame) -> Chart:
     used = table.filter(pl.col("frequency") > 0)
     never = table.filter(pl.col("frequency") == 0).group_by("case", maintain_order=True).len()
     cases = totals["case"].to_list()
-    cases.sort(key=lambda case: case == order)  # drawn above the others
     frequency = Measure("frequency", "Corpus frequency (log scale)", None, "log")
     x = alt.Scale(domain=[0, len(ranks)], nice=False)
     chart = (
         alt.Chart(used)
-        .mark_point(size=8, filled=True, opacity=0.8)
+        .mark_point(size=4, strokeWidth=1)
         .encode(
             x=alt.X("rank:Q", title="Rank of the profession", scale=x),
             y=alt.Y("frequency:Q", **frequency.about(used)),
@@ -297,15 +297,20 @@ def _heat(base: alt.Chart, x: str, y: str, ends: tuple[float, float], **axis: An
 def _checkpoint_pairs(table: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
     table, drawn = _drawn(table)
     steps = sorted({*table["step_a"], *table["step_b"]})
-    ticks = steps[:: -(-len(steps) // MOST_TICKS)]
-    axis = alt.Axis(values=ticks, labelExpr="format(datum.value, '~s')")
+    axis = alt.Axis(
+        ticks=False, labelOverlap="greedy", labelSeparation=12,
+        labelExpr="format(datum.value, '~s')",
+    )  # fmt: skip
     table = table.with_columns(_header(table[SERIES]))
     cells = table.select(SERIES, "step_a", "step_b", pl.col("r", "low", "high").round(4))
     base = alt.Chart(cells.with_columns(pl.col("low", "high").fill_nan(None)))
     ends = _color_range(cells["r"])
     heat = _heat(base, "step_a:O", "step_b:O", ends, title="Training step", axis=axis, sort=steps)
     names = table[SERIES].unique(maintain_order=True).to_list()
-    chart = _faceted(heat, SERIES, names) if len(names) > 1 else heat.properties(height=180)
+    chart: Chart = heat.properties(height=180)
+    if len(names) > 1:  # models may have other steps
+        faceted = _faceted(heat, SERIES, names)
+        chart = faceted.resolve_scale(x="independent", y="independent")
     starts = " or ".join(f"{step:,}" for step in plateaus["first_step"].unique().sort())
     caption = (
         "Pearson correlation of R between every two checkpoints; that of N is the same. Cells are "

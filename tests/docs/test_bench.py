@@ -102,7 +102,7 @@ def in_this_process(suite: Path, bank: Path, count: int, **options: Any) -> dict
     """`whole_run` without another process."""
     for name in ("environment", "timeout_s"):
         options.pop(name, None)
-    return one_run({"suite": str(suite), "bank": str(bank), "count": count, **options})
+    return one_run({"suites": str(suite), "bank": str(bank), "count": count, **options})
 
 
 @public

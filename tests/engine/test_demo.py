@@ -61,7 +61,7 @@ def test_the_change_is_found_at_the_first_checkpoint_after_the_switch(
     # The gold answer "female" loses probability, so its JSD-P and with it Δ rise.
     assert change["mean_after"] - change["mean_before"] > 0
     assert change["earliest"] <= AFTER[0] <= change["latest"]
-    assert f"at step {AFTER[0]}" in study.findings[0].text
+    assert f"between steps {BEFORE[-1]} and {AFTER[0]}" in study.findings[0].text
 
 
 def test_the_change_has_the_corpus_direction(study: Study[Fairness]) -> None:
@@ -77,5 +77,5 @@ def test_the_change_has_the_corpus_direction(study: Study[Fairness]) -> None:
 
 def test_the_report_tells_it(study: Study[Fairness], tmp_path: Path) -> None:
     page = study.save(tmp_path)
-    assert f"at step {AFTER[0]}" in page.read_text()
+    assert f"between steps {BEFORE[-1]} and {AFTER[0]}" in page.read_text()
     assert (tmp_path / "tables" / "gap.csv").is_file()

@@ -356,6 +356,8 @@ def _option_scores(
         else:
             context, tokens = _after(tokenizer, prompt.text, option.text)
             place = len(context) - 1
+        if prompts.first_token:
+            tokens = tokens[:1]
         whole = prompts.whole_options and not prompt.masks
         if tokenizer.unk_token_id in tokens or (len(tokens) > 1 and not whole):
             raise ImpossibleError("tokens")

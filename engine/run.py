@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from logitbank.engine.plan.cards import listed_cards, share_memory
+from logitbank.engine.plan.cards import Card, listed_cards, share_memory
 from logitbank.engine.plan.checks import check_space
 from logitbank.engine.plan.engine_choice import engine_settings
 from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
@@ -107,15 +107,13 @@ def run(
             engines = -(-parallel.workers // max(1, len(visible_devices(os.environ))))
         all_prepared, not_planned = list[Prepared](), list[SuiteFailed]()
         for suite in suites:
-            planned = partial(plan, suite, planned=all_prepared)
-            first = checkpoints.index(suite.checkpoints[0])
             try:
-                prepared = _plan_by_first(planned, fetcher, first, suite, on_event)
-                if prepared.plan.rows and engines is not None:
-                    settings = share_memory(
-                        prepared.settings, prepared.first, prepared.config, cards, engines=engines
-                    )
-                    prepared = replace(prepared, settings=settings)
+                prepared = _plan_by_first(
+                    partial(plan, suite, planned=all_prepared),
+                    fetcher, checkpoints.index(suite.checkpoints[0]), suite, on_event,
+                )  # fmt: skip
+                if engines is not None:
+                    prepared = _with_memory(prepared, cards, engines)
             except LogitbankError as error:
                 if len(suites) + len(failed) == 1:
                     raise
@@ -191,6 +189,16 @@ def _plan_by_first(
             fetcher.done(index)
     assert first_error is not None
     raise first_error
+
+
+def _with_memory(prepared: Prepared, cards: Sequence[Card], engines: int) -> Prepared:
+    """With the memory of one engine, if there is something to run and `engines` share a card."""
+    if not prepared.plan.rows:
+        return prepared
+    settings = share_memory(
+        prepared.settings, prepared.first, prepared.config, cards, engines=engines
+    )
+    return replace(prepared, settings=settings)
 
 
 def _planned(

@@ -129,6 +129,8 @@ def debias_erase(
         if len(own):
             states.append(deposit.hidden(own["row"].to_numpy()))
             labels.append(own[label].cast(pl.String))
+    if not labels:
+        raise UsageError(f"No prompt of {prompts} with states has a value in the column {label!r}.")
     known = pl.concat(labels)
     eraser = fit(np.concatenate(states), known.to_numpy())
     base = deposits[0].checkpoint.model

@@ -120,6 +120,10 @@ class Answers(NamedTuple):
         n = (own.stop - own.start) // max(1, len(self.layout.orders))
         return self.items.values[:, own].reshape(*shape[:2], n)
 
+    def scored(self, gold: str) -> Flags:
+        """(c, s, n) whether a prompt with this correct answer has a score."""
+        return np.asarray(~np.isnan(self.values("rank", gold)))
+
     @property
     def pairs(self) -> tuple[Codes, Codes]:
         """The prompts of `values` of male and of female gold that are versions of a sentence."""

@@ -1,12 +1,15 @@
-"""The commands `debias train` and `debias compare`."""
+"""The commands `debias train`, `debias compare` and `debias erase`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import logitbank
 from logitbank.cli.options import BankPath, Format, Models, Out, Table, new_app
+
+if TYPE_CHECKING:
+    from logitbank.analysis.study import Study
 
 app = new_app("Train and compare debiasing filters.")
 
@@ -97,13 +100,8 @@ def debias_compare(
 
     The prefix is that of StereoSet prompts in the bank (such as `stereoset-intra-prefix`).
     """
-    from logitbank.cli.output import print_study, say
-
     study = logitbank.analysis.debias_compare(bank, by or [], models=model, step=step)
-    if out is not None:
-        page = study.save(out)
-        say(f"Report: {page}")
-    print_study(study, table=table, form=form)
+    _show(study, out, table, form)
 
 
 @app.command("erase")
@@ -123,12 +121,16 @@ def debias_erase(
 
     The bank needs --keep hidden. The new logits become a model of their own in it.
     """
-    from logitbank.cli.output import print_study, say
-
     study = logitbank.analysis.debias_erase(
         bank, prompts=prompts, label=label, model=model, step=step
     )
+    _show(study, out, table, form)
+
+
+def _show(study: "Study[Any]", out: Path | None, table: str | None, form: str) -> None:
+    """Save a comparison, if a folder is named, and print it."""
+    from logitbank.cli.output import print_study, say
+
     if out is not None:
-        page = study.save(out)
-        say(f"Report: {page}")
+        say(f"Report: {study.save(out)}")
     print_study(study, table=table, form=form)

@@ -37,14 +37,12 @@ def by_run(info: pl.DataFrame) -> pl.DataFrame:
     `results` are the stored results of contexts; `missing` are those that a deposit lacks.
     """
     step = pl.col("step")
-    kinds = [pl.col(name).unique().sort().str.join(", ") for name in ("keep", "dtype", "engine")]
+    kinds = (pl.col(name).unique().sort().str.join(", ") for name in ("keep", "dtype", "engine"))
     return info.group_by("model", "run", maintain_order=True).agg(
-        checkpoints=step.n_unique(), first=step.min(), last=step.max(),
-        results=pl.col("committed").sum(),
-        missing=(pl.col("queries") - pl.col("committed")).sum(),
-        bytes=pl.col("bytes").sum(),
-    ).join(
-        info.group_by("model", "run").agg(kinds), on=["model", "run"], maintain_order="left"
+        step.n_unique().alias("checkpoints"), step.min().alias("first"), step.max().alias("last"),
+        pl.col("committed").sum().alias("results"),
+        (pl.col("queries") - pl.col("committed")).sum().alias("missing"),
+        pl.col("bytes").sum(), *kinds,
     )  # fmt: skip
 
 

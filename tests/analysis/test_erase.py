@@ -132,6 +132,7 @@ def test_what_cannot_be_erased_is_refused(tmp_path: Path) -> None:
     for options, message in (
         ({"label": "colour"}, "'sentences' has no column 'colour'"),
         ({"label": "text"}, "The label has 1 value"),
+        ({"label": "order_seed"}, "No prompt of sentences with states has a value in the column"),
     ):
         with pytest.raises(UsageError, match=message):
             debias_erase(bank, prompts="sentences", **options)

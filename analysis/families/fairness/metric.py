@@ -198,9 +198,8 @@ def read_items(source: Scores) -> Items:
 
 def gap_and_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Floats]:
     """The table of Δ, and its draws (b, c)."""
-    return gap_table(answers, summarise(answers.items, [DELTA], changes=False)), gap_draws(
-        answers, resamples
-    )
+    gap = gap_table(answers, summarise(answers.items, [DELTA], changes=False))
+    return gap, gap_draws(answers, resamples)
 
 
 def fairness_gap(source: Scores, resamples: int) -> pl.DataFrame:

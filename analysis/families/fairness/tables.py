@@ -64,7 +64,7 @@ def coverage(answers: Answers, expected: pl.DataFrame | None) -> pl.DataFrame:
     all items are expected.
     """
     checkpoints = answers.items.checkpoints
-    scored = np.concatenate([~np.isnan(answers.values("rank", gold)) for gold in LABELS], axis=2)
+    scored = np.concatenate([answers.scored(gold) for gold in LABELS], axis=2)
     number = {} if expected is None else dict(expected.unique().group_by("model").len().iter_rows())
     whole = [number.get(model, scored[0].size) for model in checkpoints["model"]]
     return checkpoints.with_columns(
@@ -85,7 +85,7 @@ def rank_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     ranks = _of(answers, summary, RANKS, "gold").with_columns(
         average_rank="value", sentences="clusters"
     )
-    present = [~np.isnan(answers.values("rank", gold)) for gold in LABELS]
+    present = [answers.scored(gold) for gold in LABELS]
     counts = {
         "prompts": [each.any(axis=1).sum(axis=1) for each in present],
         "orders": [each.any(axis=2).sum(axis=1) for each in present],
@@ -140,11 +140,7 @@ def accuracy_table(answers: Answers) -> pl.DataFrame:
 def jsd_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     """Mean JSD-P of every option over the prompts of every gold option."""
     table = _of(answers, summary, PARTS, "gold", "option").with_columns(sentences="clusters")
-    prompts = [
-        (~np.isnan(answers.values("rank", gold))).any(axis=1).sum(axis=1)
-        for gold in LABELS
-        for _ in LABELS
-    ]
+    prompts = [answers.scored(gold).any(axis=1).sum(axis=1) for gold in LABELS for _ in LABELS]
     return table.select(
         *CHECKPOINT, "gold", "option", *_both_units("", "value"), _by_row("prompts", prompts),
         "sentences",
@@ -154,9 +150,7 @@ def jsd_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
 def gap_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     """JSD-P(female | gold female) − JSD-P(male | gold male), order by order, then averaged."""
     table = _of(answers, summary, [DELTA]).with_columns(gap=pl.col("value").abs())
-    male, female = (
-        (~np.isnan(answers.values("rank", gold))).any(axis=2) for gold in ("male", "female")
-    )
+    male, female = (answers.scored(gold).any(axis=2) for gold in ("male", "female"))
     return table.select(
         *CHECKPOINT, *_both_units("delta", "value", "gap"), sentences="clusters",
         orders=pl.Series((male & female).sum(axis=1)),

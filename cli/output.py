@@ -172,8 +172,8 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         if table not in study.tables:
             raise UsageError(f"Unknown table {table!r}. Tables: {', '.join(study.tables)}.")
         frame = study.tables[table]
-        wanted = dict.fromkeys((*KEYS, *study.screen.get(table, ())))
-        first = [name for name in wanted if name in frame.columns]
+        chosen = study.screen.get(table, frame.columns)
+        first = [name for name in dict.fromkeys((*KEYS, *chosen)) if name in frame.columns]
         if form == "table" and sys.stdout.isatty() and first:
             print_table(frame.select(first), hidden=frame.width - len(first))
         else:

@@ -100,6 +100,7 @@ def compare(
     names = [name for name in names if prompts in (None, name)]
     for name in names:
         check_same_prompts(banks, name)
+    names = [name for name in names if all(side.has_results(name) for side in sides)]
     one_side, other_side = (_deposits(side, queries) for side in sides)
     keys = list(dict.fromkeys([*one_side, *other_side]))
     chosen: set[int | None] | None = None
@@ -148,6 +149,7 @@ def compare(
         screen={
             "logits": ("max_logit_difference", "mean_logit_difference", "max_kl", "mean_kl",
                        "argmax_changed", "ranks_changed", "rows"),
+            "metrics": ("metric", "group", "difference", "low", "high", "items"),
             "prompts": ("prompts", "prompt_id", "option", "a", "b", "difference"),
             "runs": ("prompts", "score", "a", "b", "difference", "low", "high", "runs_a", "runs_b",
                      "paired"),

@@ -67,6 +67,10 @@ class Side(NamedTuple):
             return None
         return self.models[model], self.runs.get(run, run), checkpoint.step
 
+    def has_results(self, prompts: str) -> bool:
+        """Whether what is compared has results of a prompt set."""
+        return any(self.place(d.checkpoint) for d in self.bank.deposits(prompts=prompts))
+
     def own_run(self, name: str) -> str:
         """The name in this bank of a run of A."""
         return next((own for own, other in self.runs.items() if other == name), name)

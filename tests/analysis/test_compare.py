@@ -405,3 +405,23 @@ def test_no_match_is_proposed_where_nothing_is_in_common(tmp_path: Path) -> None
         compare(one, other)
     assert "--match" not in str(raised.value)
     assert "tokenizers or prompts differ" in str(raised.value)
+
+
+def test_prompt_sets_of_models_that_are_not_compared_are_left_out(tmp_path: Path) -> None:
+    """Another model of the bank has answered other prompts."""
+    bank = new_bank(tmp_path / "b")
+    queries = QuerySet("7f" * 32, (Query((1, 2), 1),))
+    bank.add_query_set(queries)
+    bank.add_prompts("other", prompt_table(queries))
+    for run in ("seed1", "seed2"):
+        bank.deposit(
+            logits(len(run)), checkpoint=CheckpointId("m", run, 1), query_set=QUERY_SET.name,
+            dtype="float32",
+        )  # fmt: skip
+    bank.deposit(
+        np.zeros((1, 6), np.float32), checkpoint=CheckpointId("n", step=1), query_set=queries.name,
+        dtype="float32",
+    )  # fmt: skip
+    found = compare(bank, match={"seed1": "seed2"}).result
+    assert {*found.metrics["prompts"]} == {"parity"}
+    assert found.unmeasured == ()

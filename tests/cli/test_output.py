@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,8 @@ from rich.console import Console
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.results.files import table_bytes
 from logitbank.analysis.results.latex import latex
+from logitbank.analysis.results.tables import Result
+from logitbank.analysis.study import Study
 from logitbank.cli import output
 from logitbank.errors import UsageError
 from logitbank.store.share.push import push
@@ -81,6 +84,27 @@ def test_a_narrow_terminal_cuts_no_value_and_counts_what_does_not_fit(
         ["word", "a", "word"],
     ]
     assert "3 more columns" in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class NoTables(Result):
+    """A result of no tables."""
+
+
+def test_a_table_without_a_choice_of_columns_has_them_all_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The family names columns of some tables; of others, as many as fit are shown."""
+    frame = pl.DataFrame({"x": [0.5], "step": [8], "model": ["m"], "y": [2]})
+    study = Study(result=NoTables(), findings=(), run_tables={"runs": frame})
+    screen = on_a_terminal(monkeypatch, 60)
+    output.print_study(study, table="runs", form="table")
+    header, row = (line.split() for line in plain(screen.getvalue()))
+    assert header == ["model", "step", "x", "y"]
+    assert row == ["m", "8", "0.5", "2"]
+    screen = on_a_terminal(monkeypatch, 60)
+    output.print_study(replace(study, screen={"runs": ("y",)}), table="runs", form="table")
+    assert plain(screen.getvalue())[0].split() == ["model", "step", "y"]
 
 
 def test_a_command_on_a_terminal_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:

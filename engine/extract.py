@@ -78,7 +78,9 @@ def extract(
     suites, failed = list[Suite](), list[SuiteFailed]()
     for spec, steps in listed:
         try:
-            suites.append(_resolved(spec, steps, hub, request.model))
+            if not isinstance(spec, Suite):
+                spec = resolve_suite(spec, steps=steps, hub=hub, model=request.model)
+            suites.append(spec)
         except LogitbankError as error:
             if len(listed) == 1:
                 raise
@@ -90,12 +92,6 @@ def extract(
         bank, request, suites, _named_sets(request), parallel=parallel, dry_run=dry_run, hub=hub,
         failed=failed, on_event=on_event,
     )  # fmt: skip
-
-
-def _resolved(spec: str | Suite, steps: str, hub: Hub | None, model: str | None) -> Suite:
-    return (
-        spec if isinstance(spec, Suite) else resolve_suite(spec, steps=steps, hub=hub, model=model)
-    )
 
 
 def _named_sets(request: ExtractRequest) -> Sequence[PromptSet | SequenceSet]:

@@ -1,6 +1,7 @@
 """Many models and runs: findings about their distribution, and a row with a sparkline for each."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from statistics import median, quantiles
 
 import polars as pl
@@ -25,33 +26,27 @@ def digest(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """
     if len({finding.series for finding in findings if finding.series}) < CROWD:
         return [*findings], []
-    facts: dict[tuple[str, str, str], list[Finding]] = {}
+    facts: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
     for each in findings:
         if each.series and each.value is not None and each.value == each.value:
-            what = each.text.removeprefix(f"{_name(each)}: ")
-            facts.setdefault((what, each.form, each.figure), []).append(each)
+            name = series_name(dict(zip(("model", "run"), each.series, strict=True)))
+            what = each.text.removeprefix(f"{name}: ")
+            facts.setdefault((what, each.form, each.figure), []).append((each.value, name))
     shown = [_distribution(*fact, each) for fact, each in facts.items() if len(each) >= CROWD]
     shown += [finding for finding in findings if not finding.series]
     return shown, [finding for finding in findings if finding.series]
 
 
-def _name(finding: Finding) -> str:
-    model, run = finding.series
-    return series_name({"model": model, "run": run})
-
-
-def _distribution(what: str, form: str, figure: str, found: Sequence[Finding]) -> Finding:
-    """One number of many models and runs."""
-    in_order = sorted(found, key=lambda each: each.value or 0.0)
-    values = [each.value or 0.0 for each in in_order]
+def _distribution(what: str, form: str, figure: str, found: Sequence[tuple[float, str]]) -> Finding:
+    """One number of many models and runs: values and names."""
+    in_order = sorted(found, key=itemgetter(0))
+    values = [value for value, _ in in_order]
     lower, _, upper = quantiles(values, n=4, method="inclusive")
     reach = FENCE * (upper - lower)
-    beyond = [
-        each for each in in_order if not lower - reach <= (each.value or 0.0) <= upper + reach
-    ]
-    named = [f"{_name(each)} ({formatted(each.value or 0.0, form)})" for each in beyond[:LISTED]]
+    beyond = [each for each in in_order if not lower - reach <= each[0] <= upper + reach]
+    named = [f"{name} ({formatted(value, form)})" for value, name in beyond[:LISTED]]
     more = f" and {len(beyond) - LISTED} more" if len(beyond) > LISTED else ""
-    ends = [f"{formatted(values[at], form)} ({_name(in_order[at])})" for at in (0, -1)]
+    ends = [f"{formatted(value, form)} ({name})" for value, name in (in_order[0], in_order[-1])]
     outliers = f", outliers {', '.join(named)}{more}" if named else ""
     return Finding(
         text=f"{what}, median of {len(found)} models and runs", value=median(values), form=form,

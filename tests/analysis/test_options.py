@@ -473,10 +473,10 @@ def test_prompts_of_no_option_have_entropy_and_agreement_alone(tmp_path: Path) -
     assert "No correct answer is named in free." in [each.text for each in study.findings]
 
 
-def runs_of_shares(path: Path, shares: dict[tuple[str, int], float]) -> Bank:
-    """Runs and steps at which the answer "yes" has about such a share, a little more or less."""
+def runs_of_shares(path: Path, shares: dict[tuple[str, int], float], spread: float = 0.02) -> Bank:
+    """Runs and steps at which the answer "yes" has such a share, up to `spread` more or less."""
     bank = new_bank(path)
-    noise = np.linspace(-0.02, 0.02, 10)
+    noise = np.linspace(-spread, spread, 10)
     for (run, step), share in shares.items():
         p = share + noise
         rows = np.full((10, 6), -30.0)
@@ -500,6 +500,13 @@ def test_the_headline_is_what_changes_most_for_its_interval_over_all_runs(tmp_pa
     )
     assert next(iter(study.charts)) == first.figure == "option_probability"
     assert [str(f) for f in study.findings].count(str(first)) == 1
+
+
+def test_an_interval_that_ends_at_0_counts_too(tmp_path: Path) -> None:
+    """Accuracy goes from 0 to 1 in ten prompts; the shares move as far, but spread widely."""
+    runs = {("main", 0): 0.25, ("main", 9): 0.75}
+    study = logitbank.options(runs_of_shares(tmp_path / "b", runs, spread=0.24))
+    assert study.findings[0].text == "Accuracy 0.0% → 100.0% from step 0 to step 9"
 
 
 def test_no_headline_says_that_a_number_becomes_itself(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """The findings of any prompt set: accuracy first, else option probabilities, else ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import nan, sqrt
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
@@ -129,34 +130,27 @@ def _move(
     prefix = f"{first['model']}: " if models > 1 else ""
     prefix += f"{first['prompt_set']}, " if sets > 1 else ""
     old, new = formatted(before, form), formatted(after, form)
-    one_step = all(len(part) == 1 for part in runs)
-    steps = "at " + step_name(last["step"])
-    if not one_step:
-        steps = f"from {step_name(first['step'])} to {step_name(last['step'])}"
-        if any({*part["step"]} != {*runs[0]["step"]} for part in runs):
-            steps = "from the first to the last checkpoint"
-    value = f"{old} → {new}" if old != new else f"{'stays at ' if not one_step else ''}{new}"
-    n = size("prompts", "sentences")(last)
-    text = f"{prefix}{what} {value} {steps}"
-    facts: dict[str, Any] = {
-        "form": form,
-        "figure": figure_name(figure, first["prompt_set"], sets > 1),
-    }
+    steps = f"from {step_name(first['step'])} to {step_name(last['step'])}"
+    value = f"{old} → {new}" if old != new else f"stays at {new}"
+    if all(len(part) == 1 for part in runs):
+        steps, value = f"at {step_name(last['step'])}", new
+    elif any({*part["step"]} != {*runs[0]["step"]} for part in runs):
+        steps = "from the first to the last checkpoint"
+    found = Finding(
+        text=f"{prefix}{what} {value} {steps}", form=form, n=size("prompts", "sentences")(last),
+        figure=figure_name(figure, first["prompt_set"], sets > 1),
+    )  # fmt: skip
     if len(runs) > 1:
-        return _Move(
-            Finding(text=f"{text}, mean of {len(runs)} runs", n=n, **facts), change, surprise
-        )
-    facts |= {
-        "low": last.get("low"),
-        "high": last.get("high"),
-        "series": (last["model"], last["run"]),
-    }
-    return _Move(Finding(text=text, n=n, **facts), change, surprise)
+        found = replace(found, text=f"{found.text}, mean of {len(runs)} runs")
+    else:
+        series = (last["model"], last["run"])
+        found = replace(found, low=last.get("low"), high=last.get("high"), series=series)
+    return _Move(found, change, surprise)
 
 
 def _half_width(rows: Sequence[Row]) -> float:
     """Half the width of the intervals of some rows, or of the mean of independent ones."""
-    widths = [(row.get("high") or nan) - (row.get("low") or nan) for row in rows]
+    widths = [nan if row.get("low") is None else row["high"] - row["low"] for row in rows]
     return sqrt(sum(width**2 for width in widths)) / (2 * len(rows))
 
 

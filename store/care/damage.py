@@ -1,7 +1,7 @@
 """Faults of objects in a bank, and what to do: one table.
 
-`verify` reports rows of this table, `repair` acts on their remedies, the command line prints them
-and docs/format.md shows them.
+`verify` reports rows of this table, `repair` acts on their remedies, and the command line prints
+them.
 """
 
 import re

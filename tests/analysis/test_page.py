@@ -13,6 +13,10 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser
 
+from logitbank.analysis.charts.chart import titled
+from logitbank.analysis.charts.curves import curves, grid, with_series
+from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import INK, MUTED, PALETTE
 from logitbank.analysis.report import page as page_module
 from logitbank.analysis.report.origin import page_origin
@@ -30,7 +34,7 @@ from logitbank.store import Bank
 from tests.support.browser import Opened
 from tests.support.evaluation_banks import add_lambada, add_winobias
 from tests.support.paths import ROOT
-from tests.support.study_cases import study
+from tests.support.study_cases import GROUPS, STEPS, made, study
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$$x$$ \u2028 {{7*7}} ${1}"
 SIZES = [(1280, 800, "light"), (1600, 1000, "dark"), (390, 844, "light")]
@@ -227,6 +231,26 @@ def test_one_name_of_the_legend_can_be_shown_by_keyboard(opened: Opened) -> None
     faint = [one.get_attribute("opacity") for one in chart.locator(line).all()]
     assert faint.count("0.1") == 4  # two groups of two runs
     chart.get_by_label("Show").select_option("")
+
+
+def test_panels_with_one_series_each_are_all_drawn(chromium: Browser, tmp_path: Path) -> None:
+    """A menu chooses among models of one plot; here every model has a plot of its own."""
+    table = with_series(pl.concat([made(name).scores for name in ("a", "b")]))
+    axis = StepAxis(STEPS)
+    panels = [
+        [curves(part, axis, Measure("value", "Value"), group="group")]
+        for part in table.partition_by("series", maintain_order=True)
+    ]
+    chart = titled(grid(panels), "Panels", "One model in each.", axis=axis)
+    one = replace(study(), make_charts=lambda _: {"lines": chart})
+    section = Section(title="Panels", id="panels", description="d", study=one)
+    write_page(tmp_path / "p.html", Page(title="Panels", sections=[section]))
+    opened = Opened(chromium, tmp_path / "p.html")
+    opened.draw()
+    lines = opened.page.locator("#first path[stroke-width='1.5']")
+    assert lines.count() == (len(panels) + 1) * len(GROUPS)  # and those of the legend
+    assert opened.complaints == []
+    opened.close()
 
 
 def test_a_slider_moves_bars_and_values_of_its_section(opened: Opened) -> None:

@@ -61,9 +61,10 @@ class Chart {
     const last = this.parameter ? this.labels.find((label) => known.get(label) === this.parameter.value) : this.labels[this.labels.length - 1];
     this.label = this.labels.includes(this.label) ? this.label : last;
     this.first = last;
-    const texts = (field) => distinct(rows.map((row) => row[field])).filter((name) => typeof name === "string");
-    this.names = this.field ? texts(this.field) : [];
-    this.models = this.steps && this.names.length && this.field !== "series" ? texts("series") : [];
+    const texts = (rows, field) => distinct(rows.map((row) => row[field])).filter((name) => typeof name === "string");
+    this.names = this.field ? texts(rows, this.field) : [];
+    const together = Object.values(this.datasets).some((rows) => texts(rows, "series").length > 1); // in one plot
+    this.models = this.steps && this.names.length && this.field !== "series" && together ? texts(rows, "series") : [];
     this.model = this.models.length * this.names.length > LINES ? this.models[0] : "";
     this.addTools();
   }

@@ -37,14 +37,17 @@ const prepare = () => {
     const closed = [...document.querySelectorAll("details.more:not([open])")].filter((one) => one.querySelector(".plot"));
     before = { theme: root.dataset.theme || "", closed };
     for (const one of closed) one.open = true;
+    root.dataset.print = "yes"; // as wide as paper
+    root.dataset.theme = "light";
   }
-  return Promise.all([setTheme("light"), ...[...waiting.keys()].map(drawWaiting)]);
+  return Promise.all([redraw(), ...[...waiting.keys()].map(drawWaiting)]);
 };
 const printAll = () => prepare().then(() => print());
 addEventListener("beforeprint", prepare);
 addEventListener("afterprint", () => {
   if (!before) return;
   for (const one of before.closed) one.open = false;
+  delete root.dataset.print;
   setTheme(before.theme);
   before = null;
 });

@@ -8,6 +8,8 @@ const compare = (a, b) => {
   if (x !== y) return x ? -1 : 1;
   return String(a ?? "").localeCompare(String(b ?? ""));
 };
+// A column's name, which may end its line after each underscore.
+const wrapped = (name) => name.split(/(?<=_)/).flatMap((word, at) => (at ? [make("wbr"), word] : [word]));
 const csv = (table) => {
   const cell = (value) => {
     const text = value === null ? "" : String(value);
@@ -41,7 +43,7 @@ const fill = (details) => {
       for (const head of heads) head.removeAttribute("aria-sort");
       event.currentTarget.parentElement.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
       draw();
-    } }, name)));
+    } }, ...wrapped(name))));
   const more = make("button", { type: "button", click: () => { shown = Infinity; draw(); } }, `Show all ${length.toLocaleString("en")} rows`);
   const save = make("button", { type: "button", click: () => {
     const link = make("a", { href: URL.createObjectURL(new Blob([csv(table)], { type: "text/csv" })), download: `${source.name}.csv` });

@@ -13,7 +13,10 @@ import numpy as np
 import polars as pl
 from scipy.stats import norm
 
+from logitbank.analysis.families.fairness import DELTA as GAP
+from logitbank.analysis.families.lambada import FAMILY as LAMBADA
 from logitbank.analysis.families.stereoset import FAMILY as STEREOSET
+from logitbank.analysis.families.tradeoff.tables import Curve, curve_table, pair_table
 from logitbank.analysis.frames.items import Items, array_items
 from logitbank.analysis.stats.bootstrap import Interval
 from logitbank.analysis.stats.change_points import Changes, change_points
@@ -89,7 +92,12 @@ def errors_page() -> str:
         "shift": [rate for rate in changes if not rate.bound.startswith("≤")],
         "cover": [
             *coverage_rates(),
-            *(rate for n in (20, 50) for rate in (*summary_coverage(n), *icat_coverage(n))),
+            *(
+                rate
+                for n in (20, 50)
+                for each in (summary_coverage, icat_coverage, tradeoff_coverage)
+                for rate in each(n)
+            ),
         ],
         "runs": list(runs_coverage(RUNS)),
     }
@@ -290,6 +298,38 @@ def icat_coverage(terms: int) -> Iterator[Rate]:
             f"iCAT, ss = {before}, change to {after}", _ends(second, "from_baseline_"),
             truth[1] - truth[0], clusters=terms,
         )  # fmt: skip
+
+
+def tradeoff_coverage(sentences: int) -> Iterator[Rate]:
+    """The changes of a pair of steps: a gap of 0.4 falls by 70%, an accuracy by 6.5 points.
+
+    Sentences have gaps of their own, of which a part remains.
+    """
+    rng = np.random.default_rng(sentences)
+    shape = (DATA_SETS, sentences)
+    axes = pl.DataFrame({"item": [f"{at:03}" for at in range(sentences)], "cluster": ""})
+    axes = axes.with_columns(cluster="item", part=pl.lit(GAP.plus[0]))
+    both = pl.concat([axes, axes.with_columns(part=pl.lit(GAP.minus[0]))])
+    words = axes.with_columns(part=pl.lit("acc"))
+    female, male = (level + rng.normal(0, 0.3, shape) for level in (0.6, 0.2))
+    early = (0.3 * side + rng.normal(0, 0.1, shape) for side in (female, male))
+    right, draws = rng.random(shape) < 0.45, rng.random(shape)
+    kept = np.where(right, draws < 0.9, draws < 0.2)  # 51.5% are right later
+    runs = [f"{run:05}" for run in range(DATA_SETS)]
+    steps = pl.DataFrame({"model": "m", "run": np.repeat(runs, 2), "step": [8, 16] * DATA_SETS})
+    gap, able = (
+        Curve.of_items(
+            array_items(steps, each, np.stack(ends, 1).reshape(2 * DATA_SETS, -1) * 1.0), measure
+        )
+        for each, ends, measure in (
+            (both, [np.hstack([*early]), np.hstack([female, male])], GAP),
+            (words, [right, kept], LAMBADA.measures[0]),
+        )
+    )
+    pairs = pair_table(curve_table(able, gap), able, gap, (16, 8))
+    for name, truth in {"fairness": 70.0, "performance": -6.5}.items():
+        ends = Interval(*(pairs[f"{name}_{end}"].to_numpy() for end in ("low", "high")))
+        yield _covered(f"trade-off, change of {name}", ends, truth, clusters=sentences)
 
 
 def runs_coverage(

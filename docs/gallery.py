@@ -59,7 +59,7 @@ CASES: dict[str, Case] = {
     "analyze tradeoff": (
         "invented data",
         banks.families,
-        lambda folder: logitbank.tradeoff(folder / "families.zarr", bootstrap=200),
+        lambda folder: logitbank.tradeoff(folder / "families.zarr"),
     ),
     "debias compare": (
         "invented data",

@@ -1,7 +1,4 @@
-"""Curves: one number for each checkpoint, with its uncertainty, and the change points of several.
-
-A family's gap is a `curve` when a trade-off sets it against performance.
-"""
+"""The change points of several quantities over training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,28 +9,6 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.change_points import CHANGE_COLUMNS, change_rows
 from logitbank.analysis.stats.significance import holm
-
-
-def curve(
-    checkpoints: pl.DataFrame,
-    values: Floats | pl.Series,
-    *,
-    stderr: Floats | pl.Series | None = None,
-    draws: Floats | None = None,
-) -> pl.DataFrame:
-    """A table with the columns model, run, step, value, stderr and draws.
-
-    `checkpoints` has model, run and step. `draws` (b, c) are resampled values, one resample in each
-    row. Without draws and standard errors, the curve has no uncertainty.
-    """
-    by_checkpoint: list[list[float] | None] = [None] * len(checkpoints)
-    if draws is not None and len(draws):
-        by_checkpoint = draws.T.tolist()
-    return checkpoints.select(CHECKPOINT).with_columns(
-        value=pl.Series(values, dtype=pl.Float64, strict=False),
-        stderr=pl.lit(float("nan")) if stderr is None else pl.Series(stderr, dtype=pl.Float64),
-        draws=pl.Series(by_checkpoint, dtype=pl.List(pl.Float64)),
-    )
 
 
 class Course(NamedTuple):

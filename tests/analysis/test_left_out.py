@@ -70,12 +70,12 @@ def test_tradeoff_names_the_missing_side(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "b")
     add_lambada(bank, {0: 3, 8: 20, 16: 22, 32: 24})
     add_winobias(bank, steps=(8, 16, 32), skew_from=16)
-    study = logitbank.tradeoff(bank, bootstrap=0)
+    study = logitbank.tradeoff(bank)
     assert study.missing == ()
     (alone,) = (text for text in study.summary if "not used" in text)
     assert alone.startswith("1 checkpoint has LAMBADA accuracy but no ")
     lose(bank, "lambada", 32)
-    study = logitbank.tradeoff(bank, bootstrap=0)
+    study = logitbank.tradeoff(bank)
     assert study.missing == (excluded("toy", 32),)
     _, alone = (text for text in study.summary if "not used" in text)
     assert alone.startswith("1 checkpoint has ")
@@ -87,7 +87,7 @@ def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) ->
     bank = Bank.create(tmp_path / "b")
     add_lambada(bank, {8: 20, 16: 22})
     add_winobias(bank, steps=(8, 16), skew_from=16)
-    assert logitbank.tradeoff(bank, bootstrap=0).missing == ()
+    assert logitbank.tradeoff(bank).missing == ()
     more = bank.prompts("lambada").collect()
     tokenizer = bank.query_set(more["query_set"][0]).tokenizer
     queries = QuerySet(tokenizer, tuple(Query((i, 7), 1) for i in range(3)))
@@ -102,7 +102,7 @@ def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) ->
         for i in range(3)
     ]
     bank.add_prompts("lambada", pl.concat(rows))
-    said = logitbank.tradeoff(bank, bootstrap=0).missing
+    said = logitbank.tradeoff(bank).missing
     assert said == (
         "Missing: some prompts at 2 checkpoints (toy step 8, toy step 16). The numbers are over the"
         " others.",

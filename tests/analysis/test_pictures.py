@@ -70,10 +70,10 @@ CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
     ),
     "stereotype": (banks.families, lambda at: logitbank.stereotype(at / "families.zarr")),
     "tradeoff": (
-        banks.families, lambda at: logitbank.tradeoff(at / "families.zarr", bootstrap=20)
+        banks.families, lambda at: logitbank.tradeoff(at / "families.zarr")
     ),
     "tradeoff of runs": (
-        banks.ties, lambda at: logitbank.tradeoff(at / "ties.zarr", bootstrap=20)
+        banks.ties, lambda at: logitbank.tradeoff(at / "ties.zarr")
     ),
     "unqover": (banks.unqover, lambda at: logitbank.unqover(at / "unqover.zarr")),
     "debias": (banks.debias, _debias),

@@ -6,18 +6,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from logitbank.analysis.charts.chart import chart_caption, legend_names
+from logitbank.analysis.families.fairness import DELTA as GAP
 from logitbank.analysis.families.tradeoff import FAMILY
-from logitbank.analysis.families.tradeoff.metric import (
-    NORMAL,
-    RESAMPLED,
-    TradeOff,
-    tradeoff_metric,
-)
-from logitbank.analysis.families.tradeoff.tables import fairest
+from logitbank.analysis.families.tradeoff.metric import TradeOff, trade_off, tradeoff_metric
+from logitbank.analysis.families.tradeoff.tables import Curve
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.results.curve import curve
+from logitbank.analysis.frames.items import array_items
 from logitbank.errors import UsageError
 
 pytestmark = pytest.mark.numerical
@@ -69,7 +66,8 @@ def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
         side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), max_accuracy_loss=0
     ).choices
     assert choices.select("best_step", "step", "gap").row(0) == (2000, 2000, 0.2)
-    assert fairest(np.array([0.5, 0.5]), np.array([0.2, 0.2]), 0.0) == 0
+    alike = tradeoff_metric(side([0.5] * 6), side([0.2] * 6)).choices
+    assert alike.select("best_step", "step").row(0) == (1000, 1000)
 
 
 def test_a_selection_reports_the_number_of_candidates_and_neighbouring_scores() -> None:
@@ -124,50 +122,55 @@ def test_a_pair_tells_what_was_gained_and_lost(pair: tuple[int, int], text: str)
     assert FAMILY.findings(small(pair=pair))[0].text.endswith(text)
 
 
-def test_standard_errors_give_intervals_by_normal_draws() -> None:
-    found = tradeoff_metric(
-        side(ACC, stderr=0.01), side(DELTA, stderr=0.02), pair=(6000, 2000), resamples=20_000
-    )
+def test_standard_errors_give_normal_intervals() -> None:
+    found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.02), pair=(6000, 2000))
     (row,) = found.pairs.rows(named=True)
-    half = 1.96 * math.sqrt(2)  # two independent errors of one point each
+    half = 1.959964 * math.sqrt(2)  # two independent errors of one point each
     assert row["performance_change"] == pytest.approx(-19)
-    assert row["performance_low"] == pytest.approx(-19 - half, abs=0.1)
-    assert row["performance_high"] == pytest.approx(-19 + half, abs=0.1)
+    assert row["performance_low"] == pytest.approx(-19 - half)
+    assert row["performance_high"] == pytest.approx(-19 + half)
     # Delta method on 1 − |a|/|b|: (|a|/|b|) √((0.02/0.05)² + (0.02/0.73)²), in percent.
     error = 100 * 0.05 / 0.73 * math.hypot(0.02 / 0.05, 0.02 / 0.73)
-    assert row["fairness_low"] == pytest.approx(row["fairness_change"] - 1.96 * error, abs=0.5)
-    assert row["fairness_high"] == pytest.approx(row["fairness_change"] + 1.96 * error, abs=0.5)
+    assert row["fairness_low"] == pytest.approx(row["fairness_change"] - 1.959964 * error)
+    assert row["fairness_high"] == pytest.approx(row["fairness_change"] + 1.959964 * error)
     assert row["before_may_be_zero"] is False
-    assert found.settings["performance_interval"] == found.settings["gap_interval"] == NORMAL
 
 
-def test_draws_of_the_same_items_make_the_change_surer_than_independent_ones() -> None:
+def test_a_change_of_items_is_paired_and_a_ratio_has_the_error_of_its_logarithm() -> None:
+    """The gap halves in every one of 30 sentences, up to a deviation of their own."""
     rng = np.random.default_rng(0)
-    shared, own = rng.normal(0, 0.01, (4000, 1)), rng.normal(0, 0.0001, (4000, 6))
-    keys = side(ACC).select("model", "step", run=pl.lit("main"))
-    together = curve(keys, np.array(ACC), draws=np.array(ACC) + shared + own)
-    found = tradeoff_metric(together, side(DELTA), pair=(6000, 2000))
+    sentences, own = rng.normal(0.4, 0.3, 30), rng.normal(0, 0.02, 30)
+    parts = ["jsd_p female | female", "jsd_p male | male"]
+    number = range(60)
+    axes = pl.DataFrame({
+        "item": [str(i) for i in number], "part": [parts[i // 30] for i in number],
+        "cluster": [str(i % 30) for i in number],
+    })  # fmt: skip
+    keys = pl.DataFrame({"model": "m", "run": "main", "step": [1000, 2000]})
+    male = np.zeros(30)
+    values = np.array([[*(sentences / 2 + own), *male], [*sentences, *male]])
+    gap = Curve.of_items(array_items(keys, axes, values), GAP)
+    found = trade_off(
+        Curve(side([0.5, 0.5], steps=[1000, 2000], stderr=math.nan, run="main", low=0.0, high=1.0)),
+        gap, metric="acc", gap_name="gap", max_accuracy_loss=2, pair=(2000, 1000), match=None,
+    )  # fmt: skip
     (row,) = found.pairs.rows(named=True)
-    half = 1.96 * 0.01 * math.sqrt(2)
-    assert row["performance_low"] == pytest.approx(-19 - half, abs=0.01)
-    assert row["performance_high"] == pytest.approx(-19 + half, abs=0.01)
-    assert math.isnan(row["fairness_low"])
-    assert found.settings["performance_interval"] == RESAMPLED
-    assert found.settings["gap_interval"] is None
-
-
-def test_shares_of_resamples_say_how_sure_a_choice_is() -> None:
-    found = tradeoff_metric(side(ACC, stderr=1e-9), side(DELTA, stderr=1e-9), max_accuracy_loss=3)
-    assert found.choices["chosen_share"].to_list() == [1]
-    vague = tradeoff_metric(side(ACC, stderr=0.02), side(DELTA, stderr=0.2), max_accuracy_loss=2)
-    assert 0 < vague.choices["chosen_share"][0] < 0.9
-    assert small().choices["chosen_share"].is_nan().all()
+    ratio = values[0].sum() / values[1].sum()
+    assert row["fairness_change"] == pytest.approx(100 * (1 - ratio))
+    influence = (values[0] - ratio * values[1])[:30]
+    error = influence.std(ddof=1) / math.sqrt(30) / sentences.mean()
+    half = 100 * stats.t.ppf(0.975, 29) * error
+    assert row["fairness_low"] == pytest.approx(row["fairness_change"] - half)
+    assert row["fairness_high"] == pytest.approx(row["fairness_change"] + half)
+    alone = sentences.std(ddof=1) / math.sqrt(30) / sentences.mean()
+    assert error < 0.1 * alone, "what both steps share drops out"
+    assert math.isnan(row["performance_low"])
 
 
 def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None:
-    """From 0.73 to 0.0001, each ± 0.02: sizes of draws are never as small as 0.0001."""
+    """From 0.73 to 0.0001, each ± 0.02."""
     gap = side([*DELTA[:4], 0.0001, 0.73], stderr=0.02)
-    found = tradeoff_metric(side(ACC), gap, pair=(6000, 5000), resamples=20_000)
+    found = tradeoff_metric(side(ACC), gap, pair=(6000, 5000))
     (row,) = found.pairs.rows(named=True)
     assert row["fairness_change"] == pytest.approx(99.986, abs=0.001)
     assert row["fairness_high"] == 100

@@ -1,24 +1,20 @@
 """Trade-offs from banks and result files."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
 
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.fairness.metric import fairness_gap, fairness_metric
 from logitbank.analysis.families.lambada import lambada
-from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.tradeoff import tradeoff
-from logitbank.analysis.families.tradeoff.metric import RESAMPLED, lambada_curve
 from logitbank.analysis.frames import gender_answers
 from logitbank.analysis.frames.match import match_models
-from logitbank.analysis.frames.reader import ScanCache, Scores
+from logitbank.analysis.frames.reader import ScanCache
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank
 from tests.analysis.test_harness import SAMPLES
@@ -46,16 +42,16 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
     ]
 
 
-def test_the_gap_of_a_bank_is_that_of_fairness(bank: Path) -> None:
-    opened = Bank.open(bank)
-    found = fairness_gap(Scores([opened], "winobias"), 2000)
-    known = fairness_metric(opened.scan("winobias"), bootstrap=0).gap
-    assert found["step"].to_list() == known["step"].to_list()
-    assert found["value"].to_list() == pytest.approx(known["delta_scaled"].to_list())
-    n = known["sentences"][0]
-    spread = found["draws"].list.std().to_numpy() * np.sqrt(n / (n - 1))  # of few draws, and biased
-    half = (known["high_scaled"] - known["low_scaled"]).to_numpy() / 2
-    assert half == pytest.approx(stats.t.ppf(0.975, n - 1) * spread, rel=0.05)
+def test_a_trade_off_joins_the_curves_of_fairness_and_lambada(bank: Path) -> None:
+    curves = tradeoff(bank).result.tradeoff
+    gap = fairness(bank, bootstrap=0).result.gap.filter(pl.col("step").is_in(curves["step"]))
+    accuracy = lambada(bank).result.lambada.filter(pl.col("step").is_in(curves["step"]))
+    for column, known in (
+        ("delta", gap["delta_scaled"]), ("delta_low", gap["low_scaled"]),
+        ("delta_high", gap["high_scaled"]), ("performance", accuracy["acc"]),
+        ("performance_low", accuracy["low"]), ("performance_high", accuracy["high"]),
+    ):  # fmt: skip
+        assert curves[column].to_list() == pytest.approx(known.to_list()), column
 
 
 def test_three_analyses_of_a_report_read_winobias_once(
@@ -69,7 +65,7 @@ def test_three_analyses_of_a_report_read_winobias_once(
     )
     cache = ScanCache()
     fair = fairness(bank, cache=cache, bootstrap=100).result
-    able = tradeoff(bank, cache=cache, bootstrap=50).result
+    able = tradeoff(bank, cache=cache).result
     stereotype(bank, cache=cache, bootstrap=20)
     assert reads == [1]
     answers = fair.jsd_parts.filter(pl.col("gold") == pl.col("option"), gold="female")
@@ -77,24 +73,17 @@ def test_three_analyses_of_a_report_read_winobias_once(
     assert parts["value"].to_list() == pytest.approx(answers["scaled"].to_list())
 
 
-def test_lambada_of_a_bank_has_draws_around_its_accuracy(bank: Path) -> None:
-    banks = [Bank.open(bank)]
-    found = lambada_curve(Scores(banks, "lambada"), resamples=500)
-    known = lambada_metric(banks[0].scan("lambada")).lambada
-    assert found["value"].to_list() == pytest.approx(known["acc"].to_list())
-    errors = [float(np.std(draws.to_numpy())) for draws in found["draws"]]
-    assert errors == pytest.approx(known["acc_stderr"].to_list(), rel=0.15, abs=1e-9)
-
-
 def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
-    study = tradeoff([bank], pair=(128, 16), max_accuracy_loss=10, bootstrap=300)
+    study = tradeoff([bank], pair=(128, 16), max_accuracy_loss=10)
     result = study.result
     assert result.tradeoff["step"].to_list() == list(HITS)
-    assert result.settings["performance_interval"] == result.settings["gap_interval"] == RESAMPLED
     (pair,) = result.pairs.rows(named=True)
     assert pair["performance_change"] == pytest.approx(100 * (26 - 29) / 40)
-    # Words 26, 27 and 28 differ between the two; a resample may miss them, and never turns them.
-    assert pair["performance_high"] <= 0
+    # Three of 40 words are lost and none is gained; Bonett and Price 2012 by hand.
+    centre, squares = -3 / 42, (3 + 2) / 42
+    half = 1.959964 * math.sqrt((squares - centre**2) / 42)
+    assert pair["performance_low"] == pytest.approx(100 * (centre - half))
+    assert pair["performance_high"] == pytest.approx(100 * (centre + half))
     assert pair["fairness_low"] > 50
     (choice,) = result.choices.rows(named=True)
     assert (choice["best_step"], choice["step"]) == (32, 16)
@@ -106,11 +95,11 @@ def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
 def test_what_a_report_has_read_is_not_read_again(
     bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, cache = tradeoff([bank], bootstrap=50), ScanCache()
+    alone, cache = tradeoff([bank]), ScanCache()
     lambada([bank], cache=cache)
     with monkeypatch.context() as patched:
         patched.setattr(f"{METRIC}.examples_in_turn", None)
-        both = tradeoff([bank], bootstrap=50, cache=cache)
+        both = tradeoff([bank], cache=cache)
     assert both.result.tradeoff.equals(alone.result.tradeoff, null_equal=True)
 
 
@@ -118,14 +107,14 @@ def test_two_banks_may_have_one_side_each(tmp_path: Path) -> None:
     fair, able = tmp_path / "fair.zarr", tmp_path / "able.zarr"
     add_winobias(Bank.create(fair), steps=[8, 16], skew_from=16)
     add_lambada(Bank.create(able), {4: 1, 8: 2, 16: 4})
-    found = tradeoff([fair, able], bootstrap=0).result.tradeoff
+    found = tradeoff([fair, able]).result.tradeoff
     assert found.select("step", "performance").rows() == [(8, 2 / 40), (16, 4 / 40)]
 
 
 def test_result_files_are_read_singly_and_from_folders(tmp_path: Path, bank: Path) -> None:
     paths = results(tmp_path / "r", {0: 0.1, 8: 0.2, 999: 0.3})
     for files in ([tmp_path / "r"], paths):
-        study = tradeoff([bank], performance=list(map(str, files)), bootstrap=50)
+        study = tradeoff([bank], performance=list(map(str, files)))
         assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
 
 
@@ -152,7 +141,7 @@ def test_released_evaluations_of_pythia_are_read_as_they_are(tmp_path: Path) -> 
         pytest.skip(f"needs result files in {SAMPLES}; set LOGITBANK_DATA")
     bank = tmp_path / "b.zarr"
     add_winobias(Bank.create(bank), steps=[83000, 143000], skew_from=143000, model="pythia-160m")
-    found = tradeoff(bank, performance=[str(SAMPLES)], pair=(143000, 83000), bootstrap=0).result
+    found = tradeoff(bank, performance=[str(SAMPLES)], pair=(143000, 83000)).result
     released = [
         json.loads((SAMPLES / f"pythia-160m-step{step}.json").read_text())["results"]
         for step in (143000, 83000)
@@ -161,12 +150,12 @@ def test_released_evaluations_of_pythia_are_read_as_they_are(tmp_path: Path) -> 
     assert found.tradeoff["model"].unique().to_list() == ["pythia-160m"]
     assert found.pairs["performance_change"].item() == pytest.approx(100 * (early - last))
     big = {"pythia-160m": "EleutherAI/pythia-v1.1-6.9b"}
-    other = tradeoff(bank, performance=[str(SAMPLES)], match=big, bootstrap=0).result.tradeoff
+    other = tradeoff(bank, performance=[str(SAMPLES)], match=big).result.tradeoff
     assert other["step"].to_list() == [83000], "the only released step of this model"
 
 
 def test_tables_and_charts_are_one_each(bank: Path) -> None:
-    study = tradeoff([bank], bootstrap=50, max_accuracy_loss=10)
+    study = tradeoff([bank], max_accuracy_loss=10)
     assert set(study.tables) == {"tradeoff", "choices", "pairs", "parts"}
     assert list(study.charts) == ["tradeoff", "curves"]
     panels = study.charts["curves"].vconcat
@@ -203,5 +192,5 @@ def test_calls_that_do_not_fit_are_refused(
         options = options | {"performance": [str(file) for file in files]}
     monkeypatch.chdir(bank.parent)
     with pytest.raises(LogitbankError, match=message) as error:
-        tradeoff(**{"banks": [bank], "bootstrap": 0, **options})
+        tradeoff(**{"banks": [bank], **options})
     assert "\n" not in str(error.value)

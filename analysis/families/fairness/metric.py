@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.fairness import DELTA, RANKS
@@ -41,9 +40,7 @@ from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.frames.score_arrays import LABELS
-from logitbank.analysis.results.curve import curve
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.analysis.stats.summary import summarise
@@ -200,16 +197,6 @@ def gap_and_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Float
     """The table of Δ, and its draws (b, c)."""
     gap = gap_table(answers, summarise(answers.items, [DELTA], changes=False))
     return gap, gap_draws(answers, resamples)
-
-
-def fairness_gap(source: Scores, resamples: int) -> pl.DataFrame:
-    """The curve of Δ, scaled and signed, with bootstrap draws, for a trade-off.
-
-    One resample has the same sentences at every checkpoint.
-    """
-    gap, draws = gap_and_draws(read_winobias(source), resamples)
-    few = gap["sentences"].to_numpy() < FEWEST_CLUSTERS
-    return curve(gap, gap["delta_scaled"], draws=np.where(few, np.nan, draws))
 
 
 def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:

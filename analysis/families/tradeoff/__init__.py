@@ -39,7 +39,6 @@ def tradeoff(
         Mapping[str, str] | None,
         "Model of the banks and its counterpart in the result files, as MODEL=OTHER; repeatable.",
     ] = None,
-    bootstrap: Annotated[int, "Number of bootstrap resamples; 0 for no intervals."] = 1000,
 ) -> "Study[TradeOff]":
     """Compare performance and bias at every checkpoint.
 
@@ -59,8 +58,6 @@ def tradeoff(
         What to read from result files.
     max_accuracy_loss, pair, match
         As for `logitbank.analysis.tradeoff_metric`.
-    bootstrap
-        Number of resamples of sentences and examples; 0 for no intervals.
 
     The gap is that of `logitbank.fairness`. `logitbank.analysis.tradeoff_metric` compares curves of
     other measures.
@@ -74,9 +71,12 @@ def tradeoff(
 
     import polars as pl
 
-    from logitbank.analysis.families.fairness.metric import answer_jsd_p, fairness_gap
+    from logitbank.analysis.families.fairness import DELTA
+    from logitbank.analysis.families.fairness.metric import answer_jsd_p
+    from logitbank.analysis.families.lambada import FAMILY as LAMBADA_FAMILY
+    from logitbank.analysis.families.lambada.metric import read_lambada
     from logitbank.analysis.families.tradeoff import metric as sources
-    from logitbank.analysis.families.tradeoff.findings import interval_note
+    from logitbank.analysis.families.tradeoff.tables import Curve
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.expected import partial_notes
     from logitbank.analysis.frames.gender_answers import read_winobias
@@ -96,28 +96,26 @@ def tradeoff(
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
     gap_source = Scores(opened, gap_prompts, models, cache)
     if files:
-        performances = sources.performance_files(files, task, metric)
+        able = Curve(sources.performance_files(files, task, metric))
     else:
         lambada_source = Scores(opened, lambada_prompts, models, cache)
-        performances = sources.lambada_curve(lambada_source, resamples=bootstrap)
+        able = Curve.of_items(read_lambada(lambada_source).items, LAMBADA_FAMILY.measures[0])
+    answers = read_winobias(gap_source)
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
-    result = sources.tradeoff_metric(
-        performances,
-        fairness_gap(gap_source, bootstrap),
+    result = sources.trade_off(
+        able,
+        Curve.of_items(answers.items, DELTA),
         metric=f"{measure} {'accuracy' if metric == 'acc' else metric}",
         gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
         match=match,
-        resamples=bootstrap,
     )
-    result = replace(result, parts=answer_jsd_p(read_winobias(gap_source)))
-    study = make_study(
-        FAMILY, result, prompts=read, banks=opened, models=models,
-        missing=partial_notes(opened, read, models),
+    return make_study(
+        FAMILY, replace(result, parts=answer_jsd_p(answers)), prompts=read, banks=opened,
+        models=models, missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for path in files],
     )  # fmt: skip
-    return replace(study, notes=(interval_note(result), *study.notes))
 
 
 FAMILY = Family(
@@ -134,12 +132,15 @@ FAMILY = Family(
         "smallest of several measured gaps. Among 154 checkpoints whose gap only fluctuates, such "
         "a choice promises 6 to 16% more fairness: look at the checkpoints beside it.",
     ),
+    notes=(
+        "Intervals (95%, pointwise) are those of the two analyses, over examples and sentences. "
+        "Between two steps they are paired. With result files they come from standard errors, and "
+        "checkpoints count as independent.",
+    ),
     prompts=lambda sets: [(LAMBADA, WINOBIAS)] if {LAMBADA, WINOBIAS} <= {*sets} else [],
     screen={
         "tradeoff": columns("performance gap"),
-        "choices": columns(
-            "max_accuracy_loss best_step performance gap fairness_change chosen_share"
-        ),
+        "choices": columns("max_accuracy_loss best_step performance gap fairness_change searched"),
         "pairs": columns(
             "before after performance_change performance_low performance_high fairness_change "
             "fairness_low fairness_high"

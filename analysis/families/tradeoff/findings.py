@@ -27,13 +27,6 @@ def findings(result: TradeOff) -> list[Finding]:
     return [_headline(result), *found, *_alone(result.settings)]
 
 
-def interval_note(result: TradeOff) -> str:
-    """How the intervals of both curves were computed."""
-    kinds = [result.settings[f"{side}_interval"] for side in ("performance", "gap")]
-    performance, gap = (kind or "none, without a standard error" for kind in kinds)
-    return f"Intervals (95%, pointwise): performance – {performance}; gap – {gap}."
-
-
 def _headline(result: TradeOff) -> Finding:
     """The pair, else the choice with the largest reduction."""
     metric = result.settings["metric"]
@@ -113,8 +106,6 @@ def no_percentage(row: Row) -> str:
 def _choice(row: Row, rows: pl.DataFrame, name: str, settings: Mapping[str, Any]) -> Finding:
     chosen = rows.row(rows["step"].index_of(row["step"]) or 0, named=True)
     n = f"{counted(row['searched'], 'checkpoint')} searched"
-    if row["chosen_share"] == row["chosen_share"]:
-        n += f", chosen in {formatted(row['chosen_share'], '.0%')} of the resamples"
     baseline = ""
     if row["step"] != row["best_step"]:
         neighbours = [number(row[at]) for at in ("gap_before", "gap_after") if row[at] == row[at]]

@@ -1,171 +1,128 @@
-"""The tables of a trade-off, from both curves of each model and run."""
+"""The tables of a trade-off: a join of two curves, the choice within a loss, and pairs of steps."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.stats.bootstrap import Interval, central_interval
+from logitbank.analysis.frames.items import Items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.stats.bootstrap import Interval, with_width
+from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.shares import Z95
+from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.errors import UsageError
 
-Flags = NDArray[np.bool_]
-NAN = float("nan")
-_SERIES = {"model": pl.String, "run": pl.String}
-CHOICES = {
-    **_SERIES,
-    "max_accuracy_loss": pl.Float64,
-    "best_step": pl.Int64,
-    **dict.fromkeys(("best_performance", "gap_at_best"), pl.Float64),
-    "step": pl.Int64,
-    **dict.fromkeys(("performance", "gap"), pl.Float64),
-    "searched": pl.Int64,
-    **dict.fromkeys(
-        ("gap_before", "gap_after", "performance_change", "fairness_change", "chosen_share"),
-        pl.Float64,
-    ),
-}
-PAIRS = {
-    **_SERIES,
-    **dict.fromkeys(("before", "after"), pl.Int64),
-    **dict.fromkeys(
-        ("performance_before", "performance_after", "performance_change", "performance_low",
-         "performance_high", "delta_before", "delta_after", "fairness_change", "fairness_low",
-         "fairness_high"),
-        pl.Float64,
-    ),
-    "before_may_be_zero": pl.Boolean,
-}  # fmt: skip
+SERIES = ["model", "run"]
+NAN = pl.lit(float("nan"))
+_ENDS = ("", "_low", "_high")
 
 
-class Joined(NamedTuple):
-    """Both curves of one model and run at the steps that both have, in order of step."""
+class Curve(NamedTuple):
+    """A number at every checkpoint, and the items of which it is a measure, if they are known."""
 
-    model: str
-    run: str
-    steps: list[int]
-    performance: Floats
-    """(c,)"""
-    delta: Floats
-    """(c,) the gap with its sign, if it has one."""
-    performance_draws: Floats
-    """(b, c); NaN without a standard error, no rows without resamples."""
-    delta_draws: Floats
-    """(b, c) likewise."""
+    table: pl.DataFrame
+    """Model, run, step, value, stderr, low and high, sorted."""
+    items: Items | None = None
+    measure: Measure | None = None
 
+    @classmethod
+    def of_items(cls, items: Items, measure: Measure) -> "Curve":
+        table = summarise(items, [measure], changes=False).filter(pl.col("value").is_not_nan())
+        return cls(table.drop_nulls("step"), items, measure)
 
-def fairest(performance: Floats, gap: Floats, max_loss: float) -> NDArray[np.int64]:
-    """Index of the smallest gap among points that lose at most `max_loss` against the best.
+    def renamed(self, models: dict[str, str]) -> "Curve":
+        """The curve of these models, under their new names."""
+        own = self.table.filter(pl.col("model").is_in([*models]))
+        items = self.items and self.items.renamed(models, {})
+        return Curve(own.with_columns(pl.col("model").replace(models)), items, self.measure)
 
-    (…, c) to (…); of equal gaps the better performance, then the earlier point.
-    """
-    masked = np.where(within_loss(performance, max_loss), gap, np.inf)
-    least = masked == masked.min(axis=-1, keepdims=True)
-    chosen: NDArray[np.int64] = np.where(least, performance, -np.inf).argmax(axis=-1)
-    return chosen
+    def change(self, runs: pl.DataFrame, before: int, after: int, factor: Floats) -> Interval:
+        """95 % interval of the value at `after` minus `factor` times that at `before`, by run.
 
-
-def within_loss(performance: Floats, max_loss: float) -> Flags:
-    """(…, c) whether a point loses at most `max_loss` against the best."""
-    best = performance.max(axis=-1, keepdims=True)
-    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
-    allowed: Flags = performance >= best - max_loss - 1e-12 * np.maximum(np.abs(best), 1)
-    return allowed
-
-
-def size_interval(signed: Interval) -> Interval:
-    """Interval of a size, from that of the value with its sign: from 0 if that contains 0.
-
-    Quantiles of the draws' sizes would leave out a size near 0 itself, as draws are larger.
-
-    >>> low, high = size_interval(Interval(np.array([-3.0, -1.0]), np.array([-2.0, 4.0])))
-    >>> low.tolist(), high.tolist()
-    ([2.0, 0.0], [3.0, 4.0])
-    """
-    low, high = np.abs(signed.low), np.abs(signed.high)
-    within = (signed.low <= 0) & (signed.high >= 0)
-    return Interval(np.where(within, 0.0, np.minimum(low, high)), np.maximum(low, high))
-
-
-def increase(before: Floats, after: Floats) -> Floats:
-    """Fairness increase in percent from gaps with or without sign; NaN if it was zero."""
-    size = np.abs(before)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        change: Floats = np.where(size > 0, 100 * (size - np.abs(after)) / size, NAN)
-    return change
-
-
-def curve_table(curves: Sequence[Joined]) -> pl.DataFrame:
-    """Both curves and their intervals."""
-    tables = []
-    for one in curves:
-        performance = central_interval(one.performance_draws)
-        delta = central_interval(one.delta_draws)
-        gap = size_interval(delta)
-        tables.append(
-            pl.DataFrame(
-                {
-                    "model": one.model,
-                    "run": one.run,
-                    "step": pl.Series(one.steps, dtype=pl.Int64),
-                    "performance": one.performance,
-                    "performance_low": performance.low,
-                    "performance_high": performance.high,
-                    "delta": one.delta,
-                    "delta_low": delta.low,
-                    "delta_high": delta.high,
-                    "gap": np.abs(one.delta),
-                    "gap_low": gap.low,
-                    "gap_high": gap.high,
-                }
+        It is paired over the items of both steps. Without items the two are independent.
+        """
+        if runs.is_empty():
+            return Interval(np.empty(0), np.empty(0))
+        ends = [runs.select(*SERIES, step=pl.lit(step, pl.Int64)) for step in (before, after)]
+        if self.items is not None and self.measure is not None:
+            start, end = (self.items.among(each) for each in ends)
+            start = start._replace(
+                checkpoints=end.checkpoints, values=factor[:, None] * start.values
             )
+            found = paired_differences(start, end, [self.measure])
+            return Interval(found["low"].to_numpy(), found["high"].to_numpy())
+        start_rows, end_rows = (
+            each.join(self.table, on=CHECKPOINT, maintain_order="left") for each in ends
         )
-    return pl.concat(tables)
+        change = end_rows["value"].to_numpy() - factor * start_rows["value"].to_numpy()
+        errors = (rows["stderr"].to_numpy() for rows in (end_rows, start_rows))
+        half = Z95 * np.hypot(next(errors), factor * next(errors))
+        return with_width(Interval(change - half, change + half))
 
 
-def _certain(one: Joined) -> bool:
-    """Whether every value of both curves has draws."""
-    return bool(
-        len(one.delta_draws)
-        and np.isfinite(one.delta_draws).all()
-        and np.isfinite(one.performance_draws).all()
+def curve_table(performance: Curve, gap: Curve) -> pl.DataFrame:
+    """Both curves with their intervals, at the checkpoints of both."""
+    able, fair = (
+        side.table.select(*CHECKPOINT, **{f"{name}{end}": end[1:] or "value" for end in _ENDS})
+        for side, name in ((performance, "performance"), (gap, "delta"))
+    )
+    both = able.join(fair, on=CHECKPOINT).sort(CHECKPOINT)
+    low, high = size_interval(both["delta_low"].to_numpy(), both["delta_high"].to_numpy())
+    return both.with_columns(
+        gap=pl.col("delta").abs(), gap_low=pl.Series(low), gap_high=pl.Series(high)
     )
 
 
-def choice_table(curves: Sequence[Joined], loss: float) -> pl.DataFrame:
-    """The fairest checkpoint within a loss, in percentage points, and the gaps beside it.
+def size_interval(low: Floats, high: Floats) -> Interval:
+    """Interval of a size, from that of the value with its sign: from 0 if that contains 0.
 
-    The smallest of many gaps is small partly by chance: `searched` counts the checkpoints within
-    the loss, and the gaps of the checkpoints before and after the chosen one stand beside it.
+    >>> low, high = size_interval(np.array([-3.0, -1.0]), np.array([-2.0, 4.0]))
+    >>> low.tolist(), high.tolist()
+    ([2.0, 0.0], [3.0, 4.0])
     """
-    rows: list[tuple[Any, ...]] = []
-    limit = loss / 100
-    for one in curves:
-        gap = np.abs(one.delta)
-        best, at = (int(fairest(one.performance, gap, most)) for most in (0.0, limit))
-        share = NAN
-        if _certain(one):
-            drawn = fairest(one.performance_draws, np.abs(one.delta_draws), limit)
-            share = float((drawn == at).mean())
-        rows.append(
-            (
-                *(one.model, one.run, float(loss)),
-                *(one.steps[best], one.performance[best], gap[best]),
-                *(one.steps[at], one.performance[at], gap[at]),
-                int(within_loss(one.performance, limit).sum()),
-                gap[at - 1] if at else NAN,
-                gap[at + 1] if at + 1 < len(gap) else NAN,
-                100 * (one.performance[at] - one.performance[best]),
-                float(increase(gap[best], gap[at])),
-                share,
-            )
-        )
-    return pl.DataFrame(rows, schema=CHOICES, orient="row")
+    sizes = np.abs([low, high])
+    least = np.where((low <= 0) & (high >= 0), 0.0, sizes.min(axis=0))
+    return Interval(least, sizes.max(axis=0))
 
 
-def pair_table(curves: Sequence[Joined], pair: tuple[int, int] | None) -> pl.DataFrame:
+def choice_table(curves: pl.DataFrame, max_loss: float) -> pl.DataFrame:
+    """The smallest gap within a loss, in percentage points, and the gaps beside it.
+
+    Of equal gaps it is that of the better performance, then the earlier one. The smallest of many
+    gaps is small partly by chance: `searched` counts the checkpoints within the loss, and the gaps
+    of the checkpoints before and after the chosen one stand beside it.
+    """
+    best = pl.col("performance").max().over(SERIES)
+    points = curves.with_columns(
+        lost=best - pl.col("performance"),
+        gap_before=pl.col("gap").shift(1).over(SERIES).fill_null(NAN),
+        gap_after=pl.col("gap").shift(-1).over(SERIES).fill_null(NAN),
+    )
+    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
+    within = points.filter(pl.col("lost") <= max_loss / 100 + 1e-12)
+    within = within.with_columns(searched=pl.len().over(SERIES).cast(pl.Int64))
+    of_best = within.filter(pl.col("lost") <= 1e-12)
+    chosen, first = (
+        each.sort("gap", pl.col("performance").neg(), "step").group_by(SERIES).first()
+        for each in (within, of_best)
+    )
+    first = first.select(
+        *SERIES, best_step="step", best_performance="performance", gap_at_best="gap"
+    )
+    return chosen.join(first, on=SERIES).sort(SERIES).select(
+        *SERIES, pl.lit(float(max_loss)).alias("max_accuracy_loss"),
+        "best_step", "best_performance", "gap_at_best", "step", "performance", "gap", "searched",
+        "gap_before", "gap_after",
+        performance_change=100 * (pl.col("performance") - pl.col("best_performance")),
+        fairness_change=_increase("gap_at_best", "gap"),
+    )  # fmt: skip
+
+
+def pair_table(
+    curves: pl.DataFrame, performance: Curve, gap: Curve, pair: tuple[int, int] | None
+) -> pl.DataFrame:
     """What changes between two checkpoints, for every run that has both.
 
     Raises
@@ -173,35 +130,41 @@ def pair_table(curves: Sequence[Joined], pair: tuple[int, int] | None) -> pl.Dat
     UsageError
         No run has both steps.
     """
-    if pair is None:
-        return pl.DataFrame(schema=PAIRS)
-    rows = [_pair(one, *pair) for one in curves if {*pair} <= {*one.steps}]
-    if not rows:
-        one = curves[0]
-        missing = [step for step in pair if step not in one.steps] or list(pair)
-        shown = ", ".join(map(str, one.steps[:12])) + (" …" if len(one.steps) > 12 else "")
+    before, after = pair or (0, 0)
+    ends = [curves.filter(step=step) for step in (before, after) if pair] or [curves.clear()] * 2
+    rows = ends[0].join(ends[1], on=SERIES, suffix="_after", maintain_order="left")
+    if pair and rows.is_empty():
+        run = curves.filter(model=curves["model"][0], run=curves["run"][0])
+        steps = run["step"].to_list()
+        missing = [step for step in pair if step not in steps] or list(pair)
+        shown = ", ".join(map(str, steps[:12])) + (" …" if len(steps) > 12 else "")
         raise UsageError(
             f"Step {missing[0]} of the pair is not a step of both curves; "
-            f"{one.model} {one.run} has {shown}."
+            f"{run['model'][0]} {run['run'][0]} has {shown}."
         )
-    return pl.DataFrame(rows, schema=PAIRS, orient="row")
-
-
-def _pair(one: Joined, before: int, after: int) -> tuple[Any, ...]:
-    b, a = one.steps.index(before), one.steps.index(after)
-    performance, draws = one.performance, one.performance_draws
-    lost = central_interval(100 * (draws[:, [a]] - draws[:, [b]]))
-    start = central_interval(one.delta_draws[:, [b]])
+    old, new = rows["delta"].to_numpy(), rows["delta_after"].to_numpy()
+    lost = performance.change(rows, before, after, np.ones(len(rows)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = one.delta_draws[:, [a]] / one.delta_draws[:, [b]]
-    left = size_interval(central_interval(ratio))
-    fairness = Interval(100 * (1 - left.high), 100 * (1 - left.low))
-    # A gap without sign has draws on both sides of zero only if it is no larger than its error.
-    unsure = None if np.isnan(start.low[0]) else bool(start.low[0] <= 0 <= start.high[0])
-    return (
-        *(one.model, one.run, before, after),
-        *(performance[b], performance[a], 100 * (performance[a] - performance[b])),
-        *(lost.low[0], lost.high[0]),
-        *(one.delta[b], one.delta[a], float(increase(one.delta[b], one.delta[a]))),
-        *(fairness.low[0], fairness.high[0], unsure),
-    )
+        # The delta method: the error of a ratio r = a/b is that of a − r b, divided by b.
+        ratio = new / old
+        moved = gap.change(rows, before, after, ratio)
+        half = (moved.high - moved.low) / 2 / np.abs(old)
+    left = size_interval(ratio - half, ratio + half)
+    zero = (pl.col("delta_low") <= 0) & (pl.col("delta_high") >= 0)
+    return rows.select(
+        *SERIES, before="step", after="step_after",
+        performance_before="performance", performance_after="performance_after",
+        performance_change=100 * (pl.col("performance_after") - pl.col("performance")),
+        performance_low=pl.Series(100 * lost.low), performance_high=pl.Series(100 * lost.high),
+        delta_before="delta", delta_after="delta_after",
+        fairness_change=_increase("gap", "gap_after"),
+        fairness_low=pl.Series(100 * (1 - left.high)),
+        fairness_high=pl.Series(100 * (1 - left.low)),
+        before_may_be_zero=pl.when(pl.col("delta_low").is_not_nan()).then(zero),
+    )  # fmt: skip
+
+
+def _increase(before: str, after: str) -> pl.Expr:
+    """Fairness increase in percent; NaN if the gap before is zero."""
+    change = 100 * (pl.col(before) - pl.col(after)) / pl.col(before)
+    return pl.when(pl.col(before) > 0).then(change).otherwise(NAN)

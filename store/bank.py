@@ -225,7 +225,8 @@ class Bank:
         """This bank after a debiasing filter, or after the filter in a file.
 
         No data are copied, and the result is read-only. It has no deposits of other models.
-        Deposits of a next-sentence head, which has two outputs, do not change.
+        The probabilities of a next-sentence head, which has two outputs, do not change. Ranks are
+        not counted again: they are null, and `exact` too.
 
         Parameters
         ----------

@@ -122,7 +122,7 @@ class Answers(NamedTuple):
 
     def scored(self, gold: str) -> Flags:
         """(c, s, n) whether a prompt with this correct answer has a score."""
-        return np.asarray(~np.isnan(self.values("rank", gold)))
+        return np.asarray(~np.isnan(self.values("first", gold)))
 
     @property
     def pairs(self) -> tuple[Codes, Codes]:
@@ -199,13 +199,13 @@ def gender_answers(
 
 
 def _block(data: ScoreArrays, layout: Layout) -> _Block:
-    missing = np.isnan(data.ranks)
     gold = data.gold
+    missing = np.isnan(data.logits[:, :, np.arange(len(gold)), gold])
     jsd_p = scaled(jsd_parts(data.logits, gold))
     quantities = {
         **{name: jsd_p[..., at] for at, name in enumerate(JSD_P)},
         "rank": data.ranks,
-        "top": np.where(missing, np.nan, data.top),
+        "top": np.where(np.isnan(data.ranks), np.nan, data.top),
         "first": np.where(missing, np.nan, three_way_correct(data.logits, gold)),
     }
     if part_name(PREFERS, LABELS.male) in layout.prompts:

@@ -117,8 +117,8 @@ class ScoreArrays:
     logits: Floats
     """(c, s, p, o), NaN where the bank has no score."""
     ranks: Floats
-    """(c, s, p) vocabulary rank of the gold token, NaN where missing; the middle rank if all
-    outputs have the same logit."""
+    """(c, s, p) vocabulary rank of the gold token, NaN where missing and in a filtered bank; the
+    middle rank if all outputs have the same logit."""
     top: NDArray[np.bool_]
     """(c, s, p) gold token is the only maximum of the vocabulary."""
     tied: NDArray[np.bool_]
@@ -260,7 +260,7 @@ def _dense(
     flags = []
     for name in ("top", "tied", "inexact"):
         flag = np.zeros(shape, bool)
-        flag.reshape(-1)[target] = answers[name].to_numpy()
+        flag.reshape(-1)[target] = answers[name].fill_null(False).to_numpy()
         flags.append(flag)
     return ScoreArrays(checkpoints, axes, logits, ranks, *flags)
 

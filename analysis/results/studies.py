@@ -20,6 +20,10 @@ from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
 
 R = TypeVar("R", bound=Result)
+NO_RANKS = (
+    "A filter gives probabilities and no ranks. Left out of a filtered bank: {}. Read the bank "
+    "without the filter to see them."
+)
 
 
 def make_study(
@@ -57,8 +61,17 @@ def make_study(
     if (by_model := model_table(family, result.tables())) is not None:
         of_runs = {**of_runs, "models": by_model}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
+    shown_result = result
+    filtered = [bank.filter is not None for bank in banks]
+    if family.ranks and any(filtered):
+        if all(filtered):
+            whole = result.tables()
+            parts = {name: whole[name].drop(own) for name, own in family.ranks.items()}
+            shown_result = replace(result, **parts)  # type: ignore[type-var]
+        names = sorted({name for own in family.ranks.values() for name in own})
+        missing = [*missing, NO_RANKS.format(", ".join(names))]
     return Study(
-        result=result,
+        result=shown_result,
         findings=tuple(shown),
         details=tuple(details),
         run_tables=of_runs,
@@ -71,7 +84,7 @@ def make_study(
         screen=family.screen,
         banks=banks,
         files=files,
-        make_charts=family.charts,
+        make_charts=lambda _: family.charts(result),
     )
 
 

@@ -1,8 +1,11 @@
-"""Deposits seen through a filter, which changes scores and rows as they are read."""
+"""Deposits seen through a filter, which changes scores and rows as they are read.
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+A filter gives log-probabilities. Its ranks are not counted: they are null.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Never
 
@@ -14,14 +17,15 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT
-from logitbank.store.filter.filtering import Listed, Scores, Sizes, best_logits, filtered
 from logitbank.store.filter.filters import Filter
-from logitbank.store.filter.top import first_entries, top
+from logitbank.store.filter.top import Listed, first_entries, top
 from logitbank.store.format.schema import COUNTS, NEXT_SENTENCE_CLASSES, SCORES_SCHEMA, CheckpointId
 from logitbank.store.tables import query_tables
 from logitbank.store.tables.io_source import io_source
 
 _SCHEMA = pl.Schema([(n, pl.Float64() if n == "logit" else t) for n, t in SCORES_SCHEMA.items()])
+_RANKS = (*COUNTS, "exact")
+"""Columns that are null: a filter gives probabilities, and its ranks are not counted."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,16 +62,10 @@ class FilteredDeposit(Deposit):
             values[:] = -np.inf
         if len(self._top.rows) < self.rows_committed:
             del self.__dict__["_top"]  # more were committed since
-        index = self._index(self._top, slice(None) if rows is None else np.asarray(rows, np.int64))
         best = self._top
-        listed = Listed(
-            best.rows[index],
-            best.tokens[index],
-            best.logits[index],
-            best.logsumexp[index],
-            best.ranked,
-        )
-        logprobs = (best_logits(listed, self.filter)[1] - listed.logsumexp).T
+        index = self._index(best, slice(None) if rows is None else np.asarray(rows, np.int64))
+        listed = Listed(*(values_of[index] for values_of in best))
+        logprobs = _filtered_logits(listed, self.filter) - listed.logsumexp[:, None]
         if tokens is None:
             np.put_along_axis(values, listed.tokens, logprobs, axis=1)
         for column, token in enumerate([] if tokens is None else np.asarray(tokens)):
@@ -95,34 +93,34 @@ class FilteredDeposit(Deposit):
     def _top(self) -> Listed:
         return top(self.unfiltered, self.filter.k)
 
-    def compute_scores(self, kinds: Collection[str], columns: Sequence[str]) -> pl.DataFrame:
-        """Columns of the scores of these kinds after the filter."""
-        is_option = pl.col("kind") == "option"
-        scores = self.unfiltered.scores()
+    def compute_scores(self, kinds: Collection[str]) -> pl.DataFrame:
+        """The scores of these kinds after the filter."""
+        scores, is_option = self.unfiltered.scores(), pl.col("kind") == "option"
         if self._passes:
-            scores = scores.filter(pl.col("kind").is_in([*kinds]))
-            return scores.select(pl.col(name).cast(_SCHEMA[name]) for name in columns).collect()
-        k = self.filter.k
-        frame = scores.filter(is_option | first_entries(k)).collect()
-        best = top(self.unfiltered, k, frame)
-        ranks = not {*COUNTS, "exact"}.isdisjoint(columns)
-        parts = []
-        for kind in kinds:
-            part = (
-                _top_scores(best) if kind == "top" else self._options(frame.filter(is_option), best)
+            frame = scores.filter(pl.col("kind").is_in([*kinds])).collect()
+        else:
+            k, keeps_tail = self.filter.k, self.filter.mode == "keep_tail"
+            stored = scores.filter(is_option | first_entries(k)).collect()
+            best = top(self.unfiltered, k, stored)
+            new = pl.DataFrame(
+                {
+                    "query": np.repeat(best.rows, k),
+                    "token": best.tokens.ravel(),
+                    "filtered": _filtered_logits(best, self.filter).ravel(),
+                    "logsumexp": np.repeat(best.logsumexp, k),
+                }
             )
-            if kind == "top" or not self.filter.is_identity:  # rounding would separate ties
-                part = filtered(best, part, self.filter, self._sizes, ranks=ranks)
-            parts.append(_frame(part, best, kind, columns))
-        return pl.concat(parts)
-
-    def _options(self, options: pl.DataFrame, best: Listed) -> Scores:
-        return Scores(
-            self._index(best, options["query"].to_numpy()),
-            options["token"].to_numpy(),
-            options["logit"].to_numpy().astype(np.float64),
-            *(options[name].to_numpy() for name in (*COUNTS, "exact")),
-        )
+            others = pl.col("logit").cast(pl.Float64) if keeps_tail else pl.lit(-np.inf)
+            options = stored.filter(is_option).join(
+                new.drop("logsumexp"), on=["query", "token"], how="left", maintain_order="left"
+            )
+            parts = {
+                "option": options.with_columns(logit=pl.coalesce("filtered", others)),
+                "top": new.with_columns(logit="filtered", kind=pl.lit("top")),
+            }
+            frame = pl.concat([parts[kind] for kind in kinds], how="diagonal_relaxed")
+        no_ranks = frame.with_columns(pl.lit(None).alias(name) for name in _RANKS)
+        return no_ranks.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
     def _index(self, best: Listed, rows: np.ndarray | slice) -> np.ndarray:
         """Positions of rows of the query set among the listed ones."""
@@ -133,10 +131,6 @@ class FilteredDeposit(Deposit):
                 f"{self}: a query does not list its highest tokens. Run `logitbank verify`."
             )
         return np.asarray(place[rows])
-
-    @property
-    def _sizes(self) -> Sizes:
-        return Sizes(self.layout.vocab, self.spec.vocab_entries)
 
 
 def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str]) -> pl.LazyFrame:
@@ -154,11 +148,8 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
     def read(
         columns: list[str], predicate: pl.Expr | None, n_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        used = {*columns, *(predicate.meta.root_names() if predicate is not None else ())}
         for number, deposit in enumerate(deposits):
-            frame = deposit.compute_scores(
-                kinds, [name for name in _SCHEMA if name in used or name == "query"]
-            )
+            frame = deposit.compute_scores(kinds)
             frame = frame.with_columns(pl.lit(number, pl.UInt32).alias(DEPOSIT))
             frame = frame if predicate is None else frame.filter(predicate)
             yield frame.select(columns)
@@ -166,31 +157,16 @@ def filtered_scores(deposits: Sequence[FilteredDeposit], kinds: Collection[str])
     return io_source(pl.Schema([*_SCHEMA.items(), (DEPOSIT, pl.UInt32())]), read)
 
 
-def _top_scores(best: Listed) -> Scores:
-    """The k highest entries of every query, one after the other."""
-    n, k = best.tokens.shape
-    none = np.zeros(n * k, np.int32)
-    return Scores(
-        np.repeat(np.arange(n), k),
-        best.tokens.ravel(),
-        best.logits.ravel(),
-        np.tile(np.arange(1, k + 1, dtype=np.int32), n),
-        *(none, none, none),
-        np.ones(n * k, np.bool_),
-    )
-
-
-def _frame(scores: Scores, best: Listed, kind: str, columns: Sequence[str]) -> pl.DataFrame:
-    arrays: dict[str, Callable[[], np.ndarray]] = {
-        "query": lambda: best.rows[scores.query],
-        "kind": lambda: np.full(len(scores.query), kind),
-        "token": lambda: scores.token,
-        "logit": lambda: scores.logit,
-        "logsumexp": lambda: best.logsumexp[scores.query],
-        **{name: partial(getattr, scores, name) for name in (*COUNTS, "exact")},
-    }
-    frame = pl.DataFrame({name: arrays[name]() for name in columns})
-    return frame.cast({name: _SCHEMA[name] for name in columns})
+def _filtered_logits(listed: Listed, by: Filter) -> np.ndarray:
+    """Logits (n, k) of the listed entries after a filter: ln q plus the row's log-sum-exp."""
+    before = np.ascontiguousarray(listed.logits.T)
+    after = by.log_shares(before)
+    if by.mode == "truncate":
+        after += listed.logsumexp
+    else:  # the mass of the k tokens stays theirs
+        highest = before[0]
+        after += highest + np.log(np.exp(before - highest).sum(axis=0))
+    return after.T
 
 
 def fitted(

@@ -64,12 +64,6 @@ class Filter:
         return len(self.bias)
 
     @property
-    def is_identity(self) -> bool:
-        """Whether the filter is the identity, and keeps the tail."""
-        same = np.array_equal(self.weight, np.eye(self.k)) and not self.bias.any()
-        return same and self.mode == "keep_tail"
-
-    @property
     def digest(self) -> str:
         """SHA-256 (hex) of what it computes."""
         return json_digest([self.weight.tolist(), self.bias.tolist(), self.mode])

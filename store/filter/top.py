@@ -1,16 +1,30 @@
 """The highest logits of a deposit's queries, as arrays."""
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
 from logitbank.errors import DamagedError, KeepLevelError, UsageError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import top_entries
-from logitbank.store.filter.filtering import Listed
 
 AT_ONCE = 128
 """Rows that are in memory at once: those of one inner chunk."""
-_COLUMNS = ("query", "token", "logit", "logsumexp", "exact")
+_COLUMNS = ("query", "token", "logit", "logsumexp")
+
+
+class Listed(NamedTuple):
+    """The highest entries of n queries, best first."""
+
+    rows: np.ndarray
+    """(n,) rows of the query set."""
+    tokens: np.ndarray
+    """(n, k) int32."""
+    logits: np.ndarray
+    """(n, k) float64."""
+    logsumexp: np.ndarray
+    """(n,) float64, of the whole row."""
 
 
 def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Listed:
@@ -49,9 +63,7 @@ def top(deposit: Deposit, k: int, scores: pl.DataFrame | None = None) -> Listed:
         return _full_row_top(deposit, rows, logsumexp, k)
     index = starts[:, None] + np.arange(k)
     tokens, logits = best["token"].to_numpy()[index], best["logit"].to_numpy()[index]
-
-    ranked = bool(best["exact"].all())  # a shrunk bank also lists rounded entries
-    return Listed(rows, tokens, logits.astype(np.float64), logsumexp, ranked)
+    return Listed(rows, tokens, logits.astype(np.float64), logsumexp)
 
 
 def first_entries(k: int) -> pl.Expr:
@@ -68,4 +80,4 @@ def _full_row_top(deposit: Deposit, rows: np.ndarray, logsumexp: np.ndarray, k: 
         for i, row in enumerate(stored, start):
             best = top_entries(row.astype(np.float32), k, vocab)
             tokens[i], values[i] = best.token, best.logit
-    return Listed(rows, tokens, values + logsumexp[:, None], logsumexp, ranked=False)
+    return Listed(rows, tokens, values + logsumexp[:, None], logsumexp)

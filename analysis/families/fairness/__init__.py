@@ -129,6 +129,12 @@ FAMILY = Family(
         CHANGE_POINTS,
     ),
     prompts=with_companions(with_columns("sentence_id", "paired")),
+    ranks={
+        "average_rank": columns(
+            "average_rank sd low high geometric_rank geometric_low geometric_high tied inexact"
+        ),
+        "accuracy": columns("accuracy sd"),
+    },
     screen={
         "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
         "average_rank": columns(

@@ -82,9 +82,9 @@ def rank_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     """
     log_ranks, measures = _log_ranks(answers)
     geometric = summarise(log_ranks, measures, changes=False)
-    ranks = _of(answers, summary, RANKS, "gold").with_columns(
-        average_rank="value", sentences="clusters"
-    )
+    ranks = _of(answers, summary, RANKS, "gold").with_columns(average_rank="value")
+    own = [each for each in PARTS if each.name == each.group]
+    sentences = _of(answers, summary, own, "gold", "option")["clusters"].alias("sentences")
     present = [answers.scored(gold) for gold in LABELS]
     counts = {
         "prompts": [each.any(axis=1).sum(axis=1) for each in present],
@@ -97,7 +97,7 @@ def rank_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
             geometric_rank="value", geometric_low="low", geometric_high="high"
         )
     ).hstack([
-        _by_row("prompts", counts["prompts"]), ranks["sentences"],
+        _by_row("prompts", counts["prompts"]), sentences,
         _by_row("orders", counts["orders"]),
         _by_row("tied", answers.tied.T), _by_row("inexact", answers.inexact.T),
     ])  # fmt: skip
@@ -226,6 +226,8 @@ def gender_tests(answers: Answers, summary: pl.DataFrame, *, unit: Unit) -> pl.D
     }
     tables = []
     for name, (measure, (male, female)) in samples.items():
+        if np.isnan(male).all() and name == "average_rank":
+            continue  # a filtered bank has no ranks
         paired = male[:, :, pairs[0]] - female[:, :, pairs[1]]
         a, b, d = (observations(values, unit=unit) for values in (male, female, paired))
         base = _of(answers, summary, [measure]).with_columns(measure=pl.lit(name))

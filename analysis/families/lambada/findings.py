@@ -28,19 +28,22 @@ def findings(result: Lambada) -> list[Finding]:
     """A headline, then each model and run, then ties."""
     table = sample(result.lambada, result.checkpoints)
     last = table.group_by("model", "run", maintain_order=True).last()
+    found = [each for name, rows in by_series(table) for each in _series(name, rows)]
+    if table["acc"].null_count() == len(table):
+        return found  # a filtered bank has no ranks
     best = last.sort("acc").row(-1, named=True)
     text = (
         f"{subject(best, table)} predicts the last word of {best['acc']:.0%} of passages at "
         f"{step_name(best['step'])}."
     )
-    found = [each for name, rows in by_series(table) for each in _series(name, rows)]
     return [Finding(text=text, **about(best, "lambada")), *found, *totals(table, TOTALS)]
 
 
 def _series(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
     n = size("examples")
-    accuracy = Curve(rows, "acc", f"{name}Accuracy", n, ".1%", "lambada")
-    yield accuracy.now()
-    yield from accuracy.change()
-    yield from accuracy.highest()
+    if rows["acc"].null_count() < len(rows):
+        accuracy = Curve(rows, "acc", f"{name}Accuracy", n, ".1%", "lambada")
+        yield accuracy.now()
+        yield from accuracy.change()
+        yield from accuracy.highest()
     yield Curve(rows, "perplexity", f"{name}Perplexity", n, ",.3g", "lambada").now()

@@ -119,14 +119,14 @@ def _read(frame: Scan, expected: pl.DataFrame | None) -> Reading:
     of_frames, counts, coverage = zip(*parts, strict=True)
     examples = gather_items(of_frames)
     summary = summarise(examples, FAMILY.measures).filter(pl.col("items") > 0)
-    table = summary.filter(measure="acc").select(
-        *CHECKPOINT, "low", "high", *BASELINE, acc="value", acc_stderr="stderr", examples="items"
+    accuracy = summary.filter(measure="acc").select(
+        *CHECKPOINT, "low", "high", *BASELINE, acc="value", acc_stderr="stderr"
     )
     ends = {"perplexity": "value", "perplexity_stderr": "stderr", "perplexity_low": "low",
             "perplexity_high": "high"}  # fmt: skip
-    perplexity = summary.filter(measure="perplexity").select(*CHECKPOINT, **ends)
-    for more in (perplexity, pl.concat(counts)):
-        table = table.join(more, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+    table = summary.filter(measure="perplexity").select(*CHECKPOINT, **ends, examples="items")
+    for more in (accuracy, pl.concat(counts)):
+        table = table.join(more, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left")
     result = Lambada(
         lambada=table.select(
             *CHECKPOINT, "acc", "acc_stderr", "low", "high", *ends, "examples", "tied", "inexact",

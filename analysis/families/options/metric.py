@@ -47,7 +47,6 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, Deposit
-from logitbank.store.filter.top import first_entries
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import checkpoint_name
 
@@ -290,10 +289,13 @@ class Positions(NamedTuple):
         for deposit in self.deposits[step]:
             logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp")
             undefined = (pl.col("kind") == "option") & ~(logprob < float("inf"))  # or NaN
-            scores = deposit.scores().filter(first_entries(1) | undefined)
+            # A filtered bank has no ranks: all that it lists are read.
+            best = (pl.col("kind") == "top") & (pl.col("rank").fill_null(1) == 1)
+            scores = deposit.scores().filter(best | undefined)
             named = scores.select("kind", "token", row="query", logprob=logprob).collect()
             self._refuse(named.filter(kind="option"), deposit)
-            first = named.filter(kind="top").group_by("row").agg(pl.col("token").min())
+            highest = pl.col("token").sort_by("logprob", "token", descending=[True, False]).first()
+            first = named.filter(kind="top").group_by("row").agg(highest)
             own = self.rows.filter(query_set=deposit.query_set)
             found = own.join(first, on="row", maintain_order="left")
             at = found["position"].to_numpy()

@@ -108,6 +108,7 @@ FAMILY = Family(
     ),
     items=imported(__name__, "read_items"),
     prompts=with_prefix("unqover-"),
+    ranks={"unqover": columns("coverage coverage_8 coverage_10")},
     screen={
         "unqover": columns(
             "category split mu mu_low mu_high eta abs_c positional attributive coverage_8 "

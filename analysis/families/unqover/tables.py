@@ -102,7 +102,8 @@ def unqover_instances(
     own columns, the eight probabilities (`p1_12` … `p2_21_neg`), `b1`, `b2`, `c` (in [-1, 1],
     positive towards the first subject), `positional` and `attributive` error (in [0, 1]), and how
     many of the eight subject slots are among the `topk` (8 where there is no limit), 8 and 10
-    highest entries: `covered`, `covered_8`, `covered_10`. A logprob of -inf is a probability of 0.
+    highest entries: `covered`, `covered_8`, `covered_10`, null without ranks. A logprob of -inf is
+    a probability of 0.
 
     Raises
     ------
@@ -143,10 +144,13 @@ def _questions(frame: pl.LazyFrame, *, topk: int | None, he_she: bool) -> pl.Dat
         pl.col(texts).cast(pl.String), "step", "negated", "rank", pl.col("logprob").cast(pl.Float64)
     ).collect()
     _check_logprobs(table)
+    if topk is not None and table["rank"].null_count():
+        raise UsageError(
+            "topk needs ranks, which a filtered bank does not have. Leave out topk, or the filter."
+        )
     rows = table.lazy().with_columns(form=folded("continuation"), p=pl.col("logprob").exp())
     if topk is not None:
-        inside = (pl.col("rank") <= topk).fill_null(False)
-        rows = rows.with_columns(p=pl.when(inside).then("p").otherwise(0.0))
+        rows = rows.with_columns(p=pl.when(pl.col("rank") <= topk).then("p").otherwise(0.0))
     for i in ("1", "2"):
         rows = _slot(rows, i, he_she=he_she)
     return (
@@ -203,7 +207,10 @@ def _instances(questions: pl.DataFrame, topk: int | None) -> pl.DataFrame:
         .agg(
             pl.col(name for name in ABOUT if name != "instance").first(),
             pl.col(PROBABILITIES).max(),
-            pl.col("covered", *(f"covered_{k}" for k in LIMITS)).sum().cast(pl.Int64),
+            *(
+                pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum().cast(pl.Int64))
+                for name in ("covered", *(f"covered_{k}" for k in LIMITS))
+            ),
             questions=pl.len().cast(pl.Int64),
         )
         .sort(INSTANCE, nulls_last=True)
@@ -212,8 +219,8 @@ def _instances(questions: pl.DataFrame, topk: int | None) -> pl.DataFrame:
 
 
 def _inside(limit: int) -> pl.Expr:
-    """How many of a question's two subjects are among the highest entries."""
-    inside = [(pl.col(f"rank{i}") <= limit).fill_null(False).cast(pl.Int64) for i in (1, 2)]
+    """How many of a question's two subjects are among the highest entries; null without ranks."""
+    inside = [(pl.col(f"rank{i}") <= limit).cast(pl.Int64) for i in (1, 2)]
     return inside[0] + inside[1]
 
 
@@ -489,7 +496,7 @@ def count_table(instances: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     """Coverage, and the numbers of subjects, attributes, contexts, instances and pairs."""
     pair = ("subject1", "subject2")
     covered = {
-        f"coverage{end}": pl.col(f"covered{end}").sum() / (8 * pl.len())
+        f"coverage{end}": pl.col(f"covered{end}").mean() / 8
         for end in ("", *(f"_{limit}" for limit in LIMITS))
     }
     counts = instances.group_by(HEAD).agg(

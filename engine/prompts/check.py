@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from logitbank.engine.prompts.findings import once_per_kind
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.prompts.sequences import without_word
-from logitbank.engine.prompts.values import Prompt, once_per_kind
+from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.prompts.warnings import column_warnings, text_warnings
 from logitbank.errors import PromptError, UsageError
 from logitbank.wording import counted

@@ -1,15 +1,16 @@
 """Public data files: in a folder that the user names, or downloaded from their home."""
 
-import csv
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from io import StringIO
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 from logitbank.engine.cache import offline, user_cache
-from logitbank.errors import LogitbankError, PromptError, UsageError
+from logitbank.errors import LogitbankError, UsageError
 from logitbank.wording import counted, without_credentials
 
 TIMEOUT_S = 30.0
@@ -29,10 +30,12 @@ class Dataset:
     """Ending of the file names here that their home does not have."""
 
 
-def digests(lines: str, folder: str = "") -> dict[str, str]:
-    """File name to SHA-256, from lines of digest and name; names are put into `folder`."""
-    pairs = [line.split() for line in lines.strip().split("\n")]
-    return {folder + name: digest for digest, name in pairs}
+@cache
+def published(name: str) -> Dataset:
+    """The dataset of this name in `assets/published.toml`."""
+    listed = files(__package__).joinpath("assets", "published.toml").read_text(encoding="utf-8")
+    entry = tomllib.loads(listed)[name]
+    return Dataset(name, entry["home"], entry["files"], entry.get("suffix", ""))
 
 
 def dataset_folder(dataset: Dataset, *, data: Path | None = None) -> Path:
@@ -88,49 +91,6 @@ def public_file(file: PublicFile, data: Path | None) -> Path:
             f"{file.folder}/, and pass the folder around it as --data or LOGITBANK_DATA."
         )
     return path
-
-
-def read_data_text(path: Path, *, remedy: str) -> str:
-    """The text of a data file, with its line ends.
-
-    Parameters
-    ----------
-    remedy
-        Last sentence of error messages, such as "Use LAMBADA's own file."
-
-    Raises
-    ------
-    PromptError
-        The file is empty, or not UTF-8 text.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        reason = f"{error.reason} at byte {error.start}"
-        raise PromptError(f"{path} is not UTF-8 text ({reason}). {remedy}") from None
-    if "\0" in text:
-        raise PromptError(f"{path} is not text: it has a zero byte. {remedy}")
-    if not text.strip():
-        raise PromptError(f"{path} is empty. {remedy}")
-    return text
-
-
-def csv_rows(path: Path, *, remedy: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """`file:line` and values of each row of a CSV file with a header.
-
-    Raises
-    ------
-    PromptError
-        As `read_data_text`; broken CSV, or a row with more or fewer cells than the header.
-    """
-    rows = csv.DictReader(StringIO(read_data_text(path, remedy=remedy), newline=""))
-    try:
-        for row in rows:
-            if None in row or None in row.values():
-                raise PromptError(f"{path}:{rows.line_num} does not fit the header. {remedy}")
-            yield f"{path}:{rows.line_num}", row
-    except csv.Error as error:
-        raise PromptError(f"{path}:{rows.line_num} is broken CSV ({error}). {remedy}") from None
 
 
 def _complete(folder: Path, dataset: Dataset) -> Path:

@@ -3,11 +3,11 @@
 All errors of a file are reported together, once for each kind, with the lines that have it.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.rows import (
     FIELDS,
@@ -17,18 +17,13 @@ from logitbank.engine.prompts.rows import (
     read_rows,
 )
 from logitbank.engine.prompts.sequences import SentenceTokens
-from logitbank.engine.prompts.values import KINDS, Option, Prompt, Scalar, combined_error
+from logitbank.engine.prompts.values import KINDS, Option, Prompt, Scalar
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import shown
 from logitbank.wording import counted
 
 TARGET = "target"
 """Label of the only option of a prompt with a target."""
-_LINES = 10
-"""Largest number of lines that an error lists."""
-_VALUE = re.compile(r"""(column )?('(\\.|[^'\\])*'|"(\\.|[^"\\])*")|\d[\d,]*""")
-"""What differs between errors of one kind: quoted values and numbers, but not column names."""
-
 _FilePrompt = Prompt | SentenceTokens
 
 
@@ -57,11 +52,26 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | Sequence
         error once, with its lines. Texts and sentences in one file.
     """
     path = Path(path)
-    read, errors = _read(path)
-    if errors:
-        raise combined_error(str(path), errors)
-    if not read:
-        raise PromptError(f"Prompt file {path} has no prompts.")
+    rows = [*read_rows(path)]
+    answers = (v.get("answer") for _, v in rows if not isinstance(v, PromptError))
+    from_zero = any(_index(answer) == 0 for answer in answers)
+    numbered = (
+        (line, v if isinstance(v, PromptError) else (line, str(number), v))
+        for number, (line, v) in enumerate(rows, 1)
+    )
+    lines: dict[tuple[str, int | None], int] = {}
+    kinds: dict[str, tuple[str, int]] = {}
+
+    def parse(row: tuple[int, str, Mapping[str, Any]]) -> _FilePrompt:
+        line, default_id, values = row
+        prompt = _parse_row(values, default_id=default_id, from_zero=from_zero)
+        key = prompt.id, prompt.order_seed if isinstance(prompt, Prompt) else None
+        if (first := lines.setdefault(key, line)) != line:
+            raise PromptError(f"{prompt} is also in line {first}")
+        _check_kinds(prompt.columns, kinds, line)
+        return prompt
+
+    read = read_each(path, numbered, parse)
     prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
     sentences = [prompt for prompt in read if isinstance(prompt, SentenceTokens)]
     if prompts and sentences:
@@ -75,62 +85,18 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | Sequence
     return PromptSet(name, tuple(prompts), whole_options=True)
 
 
-def _read(path: Path) -> tuple[list[_FilePrompt], list[str]]:
-    """All prompts that can be read, and all errors."""
-    prompts: list[_FilePrompt] = []
-    errors: list[tuple[int, str]] = []
-    lines: dict[tuple[str, int | None], int] = {}
-    rows = [*read_rows(path)]
-    valid = [row.values for row in rows if not isinstance(row.values, PromptError)]
-    from_zero = any(_index(values.get("answer")) == 0 for values in valid)
-    for number, (line, values) in enumerate(rows, 1):
-        if isinstance(values, PromptError):
-            errors.append((line, str(values)))
-            continue
-        try:
-            prompt = _parse_row(values, default_id=str(number), from_zero=from_zero)
-        except PromptError as error:
-            errors.append((line, str(error)))
-            continue
-        key = prompt.id, prompt.order_seed if isinstance(prompt, Prompt) else None
-        if (first := lines.setdefault(key, line)) != line:
-            errors.append((line, f"{prompt} is also in line {first}"))
-            continue
-        prompts.append(prompt)
-    errors += _mixed_columns(prompts, [*lines.values()])
-    return prompts, [*_once_per_kind(path, errors)]
-
-
-def _mixed_columns(
-    prompts: Sequence[_FilePrompt], lines: Sequence[int]
-) -> Iterator[tuple[int, str]]:
-    """An error for each column with values of two kinds, at the first line that differs."""
-    firsts: dict[str, tuple[str, int]] = {}
-    mixed: set[str] = set()
-    for prompt, line in zip(prompts, lines, strict=True):
-        for name, value in prompt.columns.items():
-            if value is None or name in mixed:
-                continue
+def _check_kinds(
+    columns: Mapping[str, Scalar], kinds: dict[str, tuple[str, int]], line: int
+) -> None:
+    """Refuse a value of another kind than the first one of its column; `kinds` has those."""
+    for name, value in columns.items():
+        if value is not None:
             kind = KINDS[type(value)]
-            first_kind, first = firsts.setdefault(name, (kind, line))
+            first_kind, first = kinds.setdefault(name, (kind, line))
             if kind != first_kind:
-                mixed.add(name)
-                yield line, f"column {name!r} has {kind} here and {first_kind} in line {first}"
-
-
-def _once_per_kind(path: Path, errors: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """The first error of each kind, with the other lines that have it."""
-    kinds: dict[str, list[tuple[int, str]]] = {}
-    for line, message in errors:
-        kind = _VALUE.sub(lambda match: match[0] if match[1] else "", message)
-        kinds.setdefault(kind, []).append((line, message))
-    unit, colon = ("row", ": row ") if path.suffix.lower() == ".parquet" else ("line", ":")
-    for (line, message), *others in kinds.values():
-        listed = ", ".join(f"{other:,}" for other, _ in others[:_LINES])
-        more = f" and {len(others) - _LINES:,} more" if len(others) > _LINES else ""
-        plural = "s" if len(others) > 1 else ""
-        also = f" (also in {unit}{plural} {listed}{more})" if others else ""
-        yield f"{path}{colon}{line}: {message}{also}"
+                raise PromptError(
+                    f"column {name!r} has {kind} here and {first_kind} in line {first}"
+                )
 
 
 # One row

@@ -1,4 +1,4 @@
-"""The rows of a JSONL, CSV, TSV or Parquet file of prompts: values by field, with their line."""
+"""The one reader of data files: text, lines, and rows of JSONL, CSV, TSV and Parquet files."""
 
 import codecs
 import csv
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
@@ -27,17 +27,14 @@ _MISSING = ("NA", "NaN", "nan", "NULL", "None")
 _INDEX = ("", "Unnamed: 0")
 """Names of the column of row numbers that pandas and R write."""
 _TRUTH = {"true": True, "True": True, "false": False, "False": False}
+_SHOWN = 8
+"""Largest number of names that an error lists."""
 _EXACT = 2**53
 """Whole numbers up to this one are exact as float64."""
 
 
-class Row(NamedTuple):
-    """One row of a prompt file."""
-
-    line: int
-    """Line number; in a Parquet file row number, from 1."""
-    values: Mapping[str, Any] | PromptError
-    """Values by field, or why the row cannot be read."""
+Row = tuple[int, Mapping[str, Any] | PromptError]
+"""Line number, in a Parquet file row number, from 1; values by field, or why there are none."""
 
 
 def read_rows(path: Path, content: Sequence[str] = CONTENT) -> Iterator[Row]:
@@ -66,30 +63,40 @@ def text_of(path: Path) -> str:
     Raises
     ------
     PromptError
-        The file is in another encoding; names the line.
+        The file is in another encoding, or has a zero byte; names the line.
     """
     data = path.read_bytes()
     is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
+        text = data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise PromptError(
             f"{path}:{line}: not UTF-8 text ({error.reason}, byte 0x{data[error.start]:02X}). "
             "Save the file as UTF-8; in Excel, as “CSV UTF-8”."
         ) from None
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise PromptError(f"{path}:{line}: a zero byte, which no text has")
+    return text
 
 
-def _jsonl(path: Path, content: Sequence[str]) -> Iterator[Row]:
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line that is not blank; errors as `text_of`."""
     # Only a line feed ends a line: JSON may contain other separators, such as U+2028.
     for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip():
-            yield Row(number, _json_row(line, content))
+            yield number, line.rstrip("\r")
+
+
+def _jsonl(path: Path, content: Sequence[str]) -> Iterator[Row]:
+    for number, line in lines_of(path):
+        yield number, _json_row(line, content)
 
 
 def _json_row(line: str, content: Sequence[str]) -> dict[str, Any] | PromptError:
     try:
-        values = json_value(line.rstrip("\r"), "line")
+        values = json_value(line, "line")
     except PromptError as error:
         return error
     if not isinstance(values, dict):
@@ -107,7 +114,8 @@ def _missing_content(names: Iterable[str], content: Sequence[str]) -> str:
     close = (near for name in names for near in get_close_matches(name, content, n=1, cutoff=0.7))
     near = next(close, None)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"{content[0]!r} is missing; found {', '.join(map(repr, names)) or 'nothing'}{hint}"
+    found = ", ".join(map(shown, [*names][:_SHOWN])) or "nothing"
+    return f"{content[0]!r} is missing; found {found}{hint}"
 
 
 def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
@@ -156,19 +164,19 @@ def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
     typed = iter(zip(*columns, strict=True))
     for start, row in numbered:
         if len(row) != len(header):
-            yield Row(start, PromptError(f"{len(row)} cells, but the header has {len(header)}"))
+            yield start, PromptError(f"{len(row)} cells, but the header has {len(header)}")
             continue
         values = dict(zip(header, next(typed), strict=True))
         named = [name for name in never - {"id"} if values.get(name) in _MISSING]
         # “NA” may be an option.
         if named and not any(values[name] in str(values.get("options")) for name in named):
             field = min(named)
-            yield Row(start, PromptError(
+            yield (start, PromptError(
                 f"{field} is {values[field]!r}, which R and pandas write for a missing value; leave"
                 ' the cell empty (na="" in R, na_rep="" in pandas)'
             ))  # fmt: skip
             continue
-        yield Row(start, values)
+        yield start, values
 
 
 def _without_index(
@@ -221,13 +229,13 @@ def _parquet(path: Path, content: Sequence[str]) -> Iterator[Row]:
 
     try:
         frame = pl.read_parquet(path, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    # Polars panics at some damaged files.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = str(error).partition("\n")[0]
         raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
     if missing := _missing_content(frame.columns, content):
         raise PromptError(f"{path}: column {missing}")
-    for number, values in enumerate(frame.iter_rows(named=True), 1):
-        yield Row(number, values)
+    yield from enumerate(frame.iter_rows(named=True), 1)
 
 
 def json_value(text: str, what: str) -> Any:

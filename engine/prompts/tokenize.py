@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from logitbank.engine.prompts.findings import Finding, once_per_kind, refuse
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import (
     Encoder,
@@ -19,12 +20,9 @@ from logitbank.engine.prompts.sequences import (
 from logitbank.engine.prompts.values import (
     KINDS,
     MASK,
-    Finding,
     Option,
     Prompt,
-    combined_error,
     masked_text,
-    once_per_kind,
     quote,
 )
 from logitbank.engine.prompts.warnings import column_warnings, text_warnings
@@ -105,7 +103,7 @@ def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeni
             index = queries.setdefault(t.query, len(queries))
             rows.append(ScoredRow(i, pieces[t.option], t.option, t.text, t.token, index, t.kind))
             pieces[t.option] += 1
-    _refuse(errors, prompt_set.name)
+    refuse(f"prompt set {prompt_set.name!r}", once_per_kind(errors))
     table, warnings = _table(prompts, rows), tuple(once_per_kind(column_warnings(prompts)))
     is_masked = tokenizer.mask_id is not None
     notes = (*without_word(prompt_set.name, prompts),) if is_masked else ()
@@ -115,7 +113,7 @@ def _tokenize_sequences(prompt_set: SequenceSet, tokenizer: Tokenizer) -> Tokeni
 def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     encoded, notes = encode(prompt_set, tokenizer)
     prompts, name = encoded.prompts, prompt_set.name
-    _refuse(encoded.errors, name)
+    refuse(f"prompt set {name!r}", once_per_kind(encoded.errors))
     queries: dict[Query, int] = {}
     rows: list[ScoredRow] = []
     for i, (prompt, options) in enumerate(zip(prompts, encoded.options, strict=True)):
@@ -124,11 +122,6 @@ def _tokenize_texts(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPro
     notes = (*notes, *_long_options_note(name, table))
     found = text_warnings(prompt_set.prompts, prompts, encoded.find_mistakes())
     return TokenizedPrompts(name, tuple(queries), table, notes, tuple(once_per_kind(found)))
-
-
-def _refuse(errors: Sequence[Finding], name: str) -> None:
-    if errors:
-        raise combined_error(f"prompt set {name!r}", once_per_kind(errors))
 
 
 def tokenized_for(

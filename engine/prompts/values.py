@@ -4,10 +4,9 @@ Text is literal: an option is the exact continuation, leading space included. On
 for something else: the mask token of the tokenizer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple
 
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import (
@@ -19,7 +18,6 @@ from logitbank.store.format.limits import (
     in_int64,
     shown,
 )
-from logitbank.wording import counted
 
 Scalar = str | int | float | bool | None
 
@@ -152,40 +150,6 @@ def _check_options(prompt: Prompt) -> None:
     if prompt.answer is not None and prompt.answer not in labels:
         listed = ", ".join(map(repr, labels)) or "none"
         raise PromptError(f"{prompt}: answer {prompt.answer!r} is not an option; options: {listed}")
-
-
-class Finding(NamedTuple):
-    """An error of a prompt, or a warning about a likely mistake of its author."""
-
-    kind: str
-    """Findings of one kind are reported once."""
-    prompt_id: str
-    message: str
-
-
-def once_per_kind(findings: Iterable[Finding]) -> list[str]:
-    """The first finding of each kind, with the number of other prompts that have it."""
-    kinds: dict[str, list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault(finding.kind, []).append(finding)
-    lines = []
-    for first, *others in kinds.values():
-        more = f" (and {counted(len(others), 'other prompt')})" if others else ""
-        lines.append(f"prompt {first.prompt_id!r}: {first.message}{more}")
-    return lines
-
-
-_LISTED = 20
-"""Largest number of errors in one message."""
-
-
-def combined_error(what: str, errors: Sequence[str]) -> PromptError:
-    """One error, or a list of several errors, one on each line."""
-    if len(errors) == 1:
-        return PromptError(errors[0])
-    first = f", the first {_LISTED}:" if len(errors) > _LISTED else ":"
-    lines = [f"{what} has {len(errors):,} errors{first}", *(f"  {e}" for e in errors[:_LISTED])]
-    return PromptError("\n".join(lines))
 
 
 def quote(text: str) -> str:

@@ -4,9 +4,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
+from logitbank.engine.prompts.findings import Finding
 from logitbank.engine.prompts.rows import near_field
 from logitbank.engine.prompts.sequences import SequencePrompt
-from logitbank.engine.prompts.values import Finding, Prompt, quote
+from logitbank.engine.prompts.values import Prompt, quote
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""

@@ -1,5 +1,6 @@
 """Files of known prompt sets that are damaged or another's: one line that names file and remedy."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def refused(root: Path, name: str, content: bytes) -> str:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path, name: str) -> None:
     sound = FILES[name][1].encode()
-    for content in (b"", b"\n \n", b"\xff\xfe" + sound * 9000, sound[:-1] + b"\n\0"):
+    for content in (b"", b"\n \n", b"\xff\xfa" + sound * 9000, sound[:-1] + b"\n\0"):
         refused(tmp_path, name, content)
 
 
@@ -56,12 +57,12 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path, name: str) -> None:
         ("lambada", '{"text": "They met a', ":1"),
         ("lambada", "null", ":1"),
         ("lambada", '{"text": "word"}', ":1"),
-        ("crows-pairs", "a,b\n1,2\n", ":2"),
+        ("crows-pairs", "a,b\n1,2\n", ":1"),
         ("crows-pairs", FILES["crows-pairs"][1] + "a,b,foo,age\n", ":3"),
         ("crows-pairs", FILES["crows-pairs"][1].split("\n")[0] + "\n", ""),
         ("crows-pairs", FILES["crows-pairs"][1] + "a,b,stereo,age,5", ":3"),
         ("crows-pairs", FILES["crows-pairs"][1] + '\na,"b', ":4"),
-        ("gest", "a,b\n1,2\n", ":2"),
+        ("gest", "a,b\n1,2\n", ":1"),
         ("gest", FILES["gest"][1] + "I run.,17\n", ":3"),
         ("gest", FILES["gest"][1] + "I run.,8,9\n", ":3"),
         ("gest", "sentence,stereotype\n", ""),
@@ -77,6 +78,34 @@ def test_another_content_is_refused_with_its_line(
     tmp_path: Path, name: str, content: str, line: str
 ) -> None:
     assert f"{FILES[name][0]}{line}" in refused(tmp_path, name, content.encode())
+
+
+BAD_ROWS = {
+    "lambada": ('{"text": "They met a nurse"}', '{"text": "word"}', ".jsonl"),
+    "crows-pairs": (FILES["crows-pairs"][1].strip(), "a,b,foo,age", ".csv"),
+    "gest": ("sentence,stereotype\nI cook.,4", "I run.,17", ".csv"),
+    "professions": ("a nurse", "nurse", ".txt"),
+    "pairs": (
+        '{"sentence_good": "a b", "sentence_bad": "a c"}', '{"sentence_good": "a"}', ".jsonl"
+    ),
+    "own": ('{"text": "a"}', '{"text": 3}', ".jsonl"),
+}  # fmt: skip
+"""Of each set a sound beginning, and a row that is not sound."""
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_thirty_bad_rows_are_one_error_with_their_lines(tmp_path: Path, name: str) -> None:
+    sound, bad, ending = BAD_ROWS[name]
+    path = tmp_path / FILES.get(name, (f"mine{ending}",))[0]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([sound, *[bad] * 30]))
+    first = sound.count("\n") + 2
+    spec = {"own": str(path), "pairs": f"pairs:file={path}"}.get(name, name)
+    others = ", ".join(map(str, range(first + 1, first + 11)))
+    expected = rf"^{re.escape(str(path))}:{first}: .*\(also in lines {others} and 19 more\)"
+    with pytest.raises(PromptError, match=expected) as error:
+        prompt_sets([spec], data=tmp_path)
+    assert "\n" not in str(error.value)
 
 
 def test_a_sentence_number_may_occur_once(tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ def test_every_profession_has_both_verbs_and_the_priors_come_first() -> None:
     ("text", "named"),
     [
         ("a nurse\nnull\n", ":2: 'null'"),
-        ("a nurse\n\na clerk\n", "923-professions.txt:2: ''"),
+        ("a nurse\n\nclerk\n", "923-professions.txt:3: 'clerk'"),
         ("a nurse\na clerk\na nurse\n", "'is: a nurse' is repeated"),
         ("a nurse \n", ":1: 'a nurse '"),
     ],
 )
-def test_a_list_with_blanks_or_duplicates_is_refused(tmp_path: Path, text: str, named: str) -> None:
+def test_other_lines_and_duplicates_are_refused(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(PromptError, match=named):
         professions(listed(tmp_path, text))

@@ -1,11 +1,14 @@
 """CrowS-Pairs as prompts with many queries."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from logitbank.engine.prompts.datasets import PublicFile, csv_rows, public_file
+from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.rows import read_rows
 from logitbank.engine.prompts.sequences import SharedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
@@ -30,8 +33,9 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
     `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
     """
     path = public_file(FILE, data)
+    rows = read_rows(path, _COLUMNS[:2])
     prompts = []
-    for number, row in enumerate(_pairs(path)):
+    for number, row in enumerate(read_each(path, rows, _pair, what="pairs", remedy=_REMEDY)):
         texts = {"more": row["sent_more"], "less": row["sent_less"]}
         for side, other in (("more", "less"), ("less", "more")):
             name, text = f"{number}-{side}", texts[side]
@@ -43,18 +47,16 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
             }
             first = side == "more"
             prompts.append(SharedTokens(name, text, texts[other], columns, first=first))
-    if not prompts:
-        raise PromptError(f"{path} has no pairs. {_REMEDY}")
     return SequenceSet("crows-pairs", tuple(prompts))
 
 
-def _pairs(path: Path) -> Iterator[Mapping[str, str]]:
-    """The rows of the file, which have every column and a direction."""
-    for line, row in csv_rows(path, remedy=_REMEDY):
-        complete = all(row.get(name) for name in _COLUMNS)
-        if not complete or row["stereo_antistereo"] not in DIRECTIONS:
-            raise PromptError(f"{line} is not a CrowS-Pairs row. {_REMEDY}")
-        yield row
+def _pair(row: Mapping[str, Any]) -> Mapping[str, str]:
+    """A row that has every column and a direction."""
+    missing = [name for name in _COLUMNS if not isinstance(row.get(name), str) or not row[name]]
+    if missing or row["stereo_antistereo"] not in DIRECTIONS:
+        name = (*missing, "stereo_antistereo")[0]
+        raise PromptError(f"not a CrowS-Pairs row: {name} is {row.get(name)!r}")
+    return row
 
 
 KNOWN = KnownSet(

@@ -7,11 +7,13 @@ of a woman; the two versions differ in one word.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from logitbank.engine.prompts.datasets import Dataset, csv_rows, dataset_folder
+from logitbank.engine.prompts.datasets import dataset_folder, published
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.rows import read_rows
 from logitbank.engine.prompts.sequences import (
     Continuation,
     Encoder,
@@ -22,16 +24,8 @@ from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
 
 FILE = "gest.csv"
-DATASET = Dataset(
-    name="gest",
-    base_url=(
-        "https://raw.githubusercontent.com/kinit-sk/gest/"
-        "bb0326f959d60a3c00546433009781045518e618/data"
-    ),
-    files={FILE: "7e306adaa2913b660c6ddccddb26703a1de8c880cb0597ad27db4bca75380eea"},
-)
+DATASET = published("gest")
 STEREOTYPES = 16
-_REMEDY = "Use GEST's own file."
 
 
 class Template(NamedTuple):
@@ -103,7 +97,9 @@ def gest(data: Path | None = None) -> SequenceSet:
     """
     path = dataset_folder(DATASET, data=data) / FILE
     prompts: list[SequencePrompt] = []
-    for number, (sentence, stereotype) in enumerate(_rows(path)):
+    rows = read_rows(path, ["sentence"])
+    read = read_each(path, rows, _sentence, what="sentences", remedy="Use GEST's own file.")
+    for number, (sentence, stereotype) in enumerate(read):
         for kind, templates in (("causal", CAUSAL), ("masked", MASKED)):
             for index, template in enumerate(templates, 1):
                 before, after = (
@@ -122,19 +118,15 @@ def gest(data: Path | None = None) -> SequenceSet:
                         prompts.append(NextWord(name, before, word, columns))
                     else:
                         prompts.append(WordInText(name, before, word, after, columns))
-    if not prompts:
-        raise PromptError(f"{path} has no sentences. {_REMEDY}")
     return SequenceSet("gest", tuple(prompts))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, int]]:
-    """Each sentence of the file and the number of its stereotype."""
-    numbers = {str(number): number for number in range(1, STEREOTYPES + 1)}
-    for line, row in csv_rows(path, remedy=_REMEDY):
-        sentence, number = row.get("sentence"), numbers.get(row.get("stereotype", ""))
-        if not sentence or number is None:
-            raise PromptError(f"{line} is not a GEST row. {_REMEDY}")
-        yield sentence, number
+def _sentence(row: Mapping[str, Any]) -> tuple[str, int]:
+    """A sentence and the number of its stereotype."""
+    sentence, number = row.get("sentence"), str(row.get("stereotype"))
+    if not isinstance(sentence, str) or number not in map(str, range(1, STEREOTYPES + 1)):
+        raise PromptError(f"not a GEST row: {sentence!r} with the stereotype {number!r}")
+    return sentence, int(number)
 
 
 KNOWN = KnownSet(

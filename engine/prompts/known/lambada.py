@@ -1,14 +1,18 @@
 """LAMBADA as prompts with many queries."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file, read_data_text
+from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.rows import json_value
+from logitbank.engine.prompts.rows import read_rows
 from logitbank.engine.prompts.sequences import Continuation
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError
+from logitbank.store.format.limits import shown
 
 FILE = PublicFile(
     "lambada",
@@ -17,8 +21,6 @@ FILE = PublicFile(
     "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226",
 )
 
-_REMEDY = "Use LAMBADA's own file."
-
 
 def lambada(data: Path | None = None) -> SequenceSet:
     """The last word of each of LAMBADA's 5,153 passages (OpenAI's version), all its tokens.
@@ -26,18 +28,24 @@ def lambada(data: Path | None = None) -> SequenceSet:
     Column `target`: the word with the space before it.
     """
     path = public_file(FILE, data)
-    prompts = []
-    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).split("\n"), 1):
-        if not line.strip():
-            continue
-        passage = json_value(line, f"{path}:{number}:")
-        text = passage.get("text") if isinstance(passage, dict) else None
-        context, _, word = text.rpartition(" ") if isinstance(text, str) else ("", "", "")
-        if not context or not word:
-            raise PromptError(f"{path}:{number} is not a LAMBADA passage. {_REMEDY}")
-        columns: dict[str, Scalar] = {"target": " " + word}
-        prompts.append(Continuation(f"lambada-{number - 1}", context, " " + word, columns))
-    return SequenceSet("lambada", tuple(prompts))
+    rows = (
+        (line, row if isinstance(row, PromptError) else (line, row))
+        for line, row in read_rows(path, ["text"])
+    )
+    return SequenceSet(
+        "lambada",
+        tuple(read_each(path, rows, _passage, what="passages", remedy="Use LAMBADA's own file.")),
+    )
+
+
+def _passage(row: tuple[int, Mapping[str, Any]]) -> Continuation:
+    line, values = row
+    text = values["text"]
+    context, _, word = text.rpartition(" ") if isinstance(text, str) else ("", "", "")
+    if not context or not word:
+        raise PromptError(f"not a LAMBADA passage: {shown(text)}")
+    columns: dict[str, Scalar] = {"target": " " + word}
+    return Continuation(f"lambada-{line - 1}", context, " " + word, columns)
 
 
 KNOWN = KnownSet(

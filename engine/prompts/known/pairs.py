@@ -1,15 +1,18 @@
 """Minimal pairs of a file, or of a folder of JSONL files: BLiMP's format, or your own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from logitbank.engine.prompts.files import scalar
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
 from logitbank.engine.prompts.rows import read_rows
 from logitbank.engine.prompts.sequences import SentenceTokens, SequencePrompt, SharedTokens
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
+from logitbank.store.format.limits import shown
 
 FIELDS = {
     ("sentence_good", "sentence_bad"): ("good", "bad"),
@@ -31,21 +34,23 @@ def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
     paths = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not file or not paths or not all(each.is_file() for each in paths):
         raise UsageError(f"{file!r} is not a file of pairs. Use pairs:file=PATH.")
-    rows = [row for each in paths for row in _rows(each)]
+    fields = [name for names in FIELDS for name in names]
+    rows = [
+        row
+        for each in paths
+        for row in read_each(each, read_rows(each, fields), _row, what="pairs", remedy=_REMEDY)
+    ]
     return SequenceSet(path.stem, tuple(c for i, row in enumerate(rows) for c in _pair(i, row)))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Scalar]]:
-    for number, row in read_rows(path, [name for names in FIELDS for name in names]):
-        if isinstance(row, PromptError):
-            raise PromptError(f"{path}:{number}: {row}. {_REMEDY}")
-        if not any(
-            all(isinstance(row.get(name), str) and row[name] for name in names) for names in FIELDS
-        ):
-            raise PromptError(f"{path}:{number} is not a pair. {_REMEDY}")
-        if reserved := sorted({"pair", "side"} & row.keys()):
-            raise PromptError(f"{path}:{number}: field {reserved[0]!r} is reserved. Rename it.")
-        yield {name: scalar(value, name) for name, value in row.items()}
+def _row(row: Mapping[str, Any]) -> dict[str, Scalar]:
+    if not any(
+        all(isinstance(row.get(name), str) and row[name] for name in names) for names in FIELDS
+    ):
+        raise PromptError(f"not a pair: {shown(row)}")
+    if reserved := sorted({"pair", "side"} & row.keys()):
+        raise PromptError(f"field {reserved[0]!r} is reserved; rename it")
+    return {name: scalar(value, name) for name, value in row.items()}
 
 
 def _pair(number: int, row: dict[str, Scalar]) -> Iterator[SequencePrompt]:

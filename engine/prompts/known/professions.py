@@ -5,24 +5,20 @@ follows the first letter ("an university president"), and the order is that of t
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, read_data_text
+from logitbank.engine.prompts.datasets import dataset_folder, published
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.rows import lines_of
 from logitbank.engine.prompts.values import MASK, Option, Prompt, Scalar
 from logitbank.errors import PromptError
+from logitbank.store.format.limits import shown
 
 FILE = "923-professions.txt"
-DATASET = Dataset(
-    name="professions",
-    base_url=(
-        "https://raw.githubusercontent.com/kt2k01/checkpoint-bias/"
-        "f1df8d8a778503be88ba9e1580134bd255911c08/data"
-    ),
-    files={FILE: "ed370957c0334e65cf15f40a910837ac81f36b3f935352dfd1fa40feaf0e31c3"},
-)
+DATASET = published("professions")
 TEMPLATES = {"is": MASK + " is {}.", "works as": MASK + " works as {}."}
 """Verb to sentence; `{}` is the profession with its article."""
 _PROFESSION = re.compile(r"(?i:a|an|the) \S(.*\S)?")
@@ -39,7 +35,7 @@ def professions(data: Path | None = None) -> PromptSet:
     The first mask is scored. Columns: `occupation` (with its article; `a [MASK]` for a prior),
     `verb` and `prior`.
     """
-    listed = tuple(read_professions(dataset_folder(DATASET, data=data) / FILE))
+    listed = read_professions(dataset_folder(DATASET, data=data) / FILE)
     return pronoun_prompts("professions", listed)
 
 
@@ -53,13 +49,16 @@ def pronoun_prompts(name: str, occupations: Sequence[str]) -> PromptSet:
     return PromptSet(name, tuple(prompts))
 
 
-def read_professions(path: Path) -> Iterator[str]:
+def read_professions(path: Path) -> list[str]:
     """The professions of a list, one per line with its article, in the list's order."""
     remedy = "Write one profession per line, with its article."
-    for number, line in enumerate(read_data_text(path, remedy=remedy).splitlines(), 1):
-        if not _PROFESSION.fullmatch(line) or MASK in line:
-            raise PromptError(f"{path}:{number}: {line!r} is not a profession. {remedy}")
-        yield line
+    return read_each(path, lines_of(path), _profession, what="professions", remedy=remedy)
+
+
+def _profession(line: str) -> str:
+    if not _PROFESSION.fullmatch(line) or MASK in line:
+        raise PromptError(f"{shown(line)} is not a profession")
+    return line
 
 
 def _prompt(verb: str, template: str, occupation: str) -> Prompt:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file, read_data_text
+from logitbank.engine.prompts.datasets import PublicFile, public_file
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.rows import json_value
+from logitbank.engine.prompts.rows import json_value, text_of
 from logitbank.engine.prompts.sequences import (
     BLANK,
     BlankWord,
@@ -147,7 +147,7 @@ def _word(sentence: dict[str, Any], context: str, *, published: bool) -> str | N
 def _candidates(path: Path, task: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each example of a task with each of its sentences."""
     remedy = "Use a file in StereoSet's format."
-    document = json_value(read_data_text(path, remedy=remedy), str(path))
+    document = json_value(text_of(path), str(path))
     try:
         for example in document["data"][f"{task}sentence"]:
             sentences = example["sentences"]

@@ -10,10 +10,12 @@ import re
 import string
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from logitbank.engine.prompts.datasets import Dataset, dataset_folder, digests, read_data_text
+from logitbank.engine.prompts.datasets import Dataset, dataset_folder, published
+from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import (
     KnownSet,
     SetOption,
@@ -21,6 +23,7 @@ from logitbank.engine.prompts.known_set import (
     subset_parser,
 )
 from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.rows import lines_of
 from logitbank.engine.prompts.values import Option, Prompt, Scalar
 from logitbank.errors import PromptError, UsageError
 
@@ -43,21 +46,7 @@ PERMUTATIONS = tuple(itertools.permutations(option.label for option in OPTIONS))
 Split = Literal["dev", "test"]
 Stereotype = Literal["pro", "anti"]
 
-DATASET = Dataset(
-    name="winobias",
-    base_url="https://raw.githubusercontent.com/uclanlp/corefBias/"
-    "0bce984dd081bbc10b0622f326727a024c607895/WinoBias/wino/data",
-    files=digests(
-        """
-8f0250de723cea9328e3eaf7169e07936f01aa5909ce7aa580db66eb803f4e86 pro_stereotyped_type2.txt.dev
-763ad829ad724f9a85ead689ba8ca69072020cb1238def6210f0fc6a47b97e59 anti_stereotyped_type2.txt.dev
-ea1c1fd94fa612e3cc44d7fa3cc4cb76021bb63fdf94f9826f430051e9052438 pro_stereotyped_type2.txt.test
-336571ac1ea8c06cd2aba8e5dd2bd98e00acc0c48da3e4ec5ec7e54eb2633a8f anti_stereotyped_type2.txt.test
-6b82d88847b69d56d207a0c396e9830b031890de585e916e6b4e9bc50672657e male_occupations.txt
-693bff12286c2c1d46c7d4d45a44a631574710c30b39c1a3001bb7bdebb44ed8 female_occupations.txt
-"""
-    ),
-)
+DATASET = published("winobias")
 """The Type 2 sentences, whose grammar decides who the pronoun is, and the lists of occupations."""
 _REMEDY = "Use WinoBias's own, numbered files."
 _GENDERS = {
@@ -97,13 +86,12 @@ class Occupations:
     @classmethod
     def read(cls, folder: Path) -> "Occupations":
         """Read `male_occupations.txt` and `female_occupations.txt`, one occupation per line."""
-        lists = {
-            gender: read_data_text(
-                folder / f"{gender}_occupations.txt", remedy=_REMEDY
-            ).splitlines()
-            for gender in ("male", "female")
-        }
-        return cls(**{g: [n.strip() for n in names if n.strip()] for g, names in lists.items()})
+        paths = (folder / f"{gender}_occupations.txt" for gender in ("male", "female"))
+        male, female = (
+            read_each(path, lines_of(path), str.strip, what="occupations", remedy=_REMEDY)
+            for path in paths
+        )
+        return cls(male, female)
 
     def exact(self, text: str) -> str | None:
         """The occupation that this text names, without its article."""
@@ -134,8 +122,7 @@ def read_split(folder: Path, split: Split) -> list[tuple[Sentence, bool]]:
     """
     occupations = Occupations.read(folder)
     pro, anti = (
-        list(_read_file(folder, split, stereotype, occupations))
-        for stereotype in get_args(Stereotype)
+        _read_file(folder, split, stereotype, occupations) for stereotype in get_args(Stereotype)
     )
     pairs = {(s.index, s.referred) for s in pro} & {(s.index, s.referred) for s in anti}
     return [(s, (s.index, s.referred) in pairs) for s in (*pro, *anti)]
@@ -143,14 +130,10 @@ def read_split(folder: Path, split: Split) -> list[tuple[Sentence, bool]]:
 
 def _read_file(
     folder: Path, split: Split, stereotype: Stereotype, occupations: Occupations
-) -> Iterator[Sentence]:
+) -> list[Sentence]:
     path = folder / f"{stereotype}_stereotyped_type2.txt.{split}"
-    for number, line in enumerate(read_data_text(path, remedy=_REMEDY).split("\n"), 1):
-        if line.strip():
-            try:
-                yield parse_line(line, split=split, stereotype=stereotype, occupations=occupations)
-            except PromptError as error:
-                raise PromptError(f"{path}:{number}: {error}. {_REMEDY}") from None
+    parse = partial(parse_line, split=split, stereotype=stereotype, occupations=occupations)
+    return read_each(path, lines_of(path), parse, what="sentences", remedy=_REMEDY)
 
 
 def parse_line(

@@ -22,9 +22,9 @@ from logitbank.analysis.stats.bootstrap import Interval
 from logitbank.analysis.stats.change_points import Changes, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.multibootstrap import Examples, multibootstrap
+from logitbank.analysis.stats.runs_mean import runs_mean
 from logitbank.analysis.stats.shares import wilson
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import Design, summarise
 
 SERIES = 400
 """Curves of each case; a rate of 0.05 then has a standard error of 0.011."""
@@ -337,31 +337,24 @@ def runs_coverage(
     models: Mapping[str, tuple[float, float]] = MODELS,
     *,
     data_sets: int = 1000,
-    resamples: int = 1000,
 ) -> Iterator[Rate]:
     """How often intervals over runs and examples contain the truth, 0.
 
-    The target is for the t interval where runs or examples differ; percentiles have none.
+    There is a target if runs or examples differ.
     """
-    examples = Examples(np.arange(EXAMPLES), np.zeros(EXAMPLES, np.int64))
+    axes = pl.DataFrame({"item": [f"{at:03}" for at in range(EXAMPLES)]})
+    axes = axes.with_columns(cluster="item", part=pl.lit(""), order=pl.lit(""))
+    design = Design(axes, Measure(name="x"))
     for runs, (model, deviations) in product(numbers, models.items()):
         for sides in ("one mean", "paired", "unpaired"):
             rng = np.random.default_rng(runs)
-            inside = np.zeros((data_sets, 2), bool)
-            for at in range(data_sets):
-                a, b = _runs(rng, runs, *deviations), _runs(rng, runs, *deviations)
-                found = multibootstrap(
-                    a, None if sides == "one mean" else b, examples=examples,
-                    paired=sides == "paired", resamples=resamples, seed=at,
-                )  # fmt: skip
-                inside[at] = (
-                    found.low <= 0 <= found.high,
-                    found.percentile_low <= 0 <= found.percentile_high,
-                )
-            for kind, share in zip(("t", "percentiles"), inside.mean(axis=0), strict=True):
-                target = "≥ 0.93" if kind == "t" and any(deviations) else ""
-                what = f"{sides}, {model} ({kind})"
-                yield Rate(what, f"{runs} runs", float(share), data_sets, target)
+            inside = 0
+            for _ in range(data_sets):
+                a, b = (design.influences(_runs(rng, runs, *deviations)) for _ in range(2))
+                found = runs_mean(a, None if sides == "one mean" else b, paired=sides == "paired")
+                inside += found.low <= 0 <= found.high
+            target = "≥ 0.93" if any(deviations) else ""
+            yield Rate(f"{sides}, {model}", f"{runs} runs", inside / data_sets, data_sets, target)
 
 
 def _runs(rng: np.random.Generator, runs: int, run_sd: float, example_sd: float) -> np.ndarray:

@@ -20,14 +20,9 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import missing_text
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.multibootstrap import (
-    FEWEST_RUNS,
-    Examples,
-    RunsMean,
-    multibootstrap,
-)
+from logitbank.analysis.stats.runs_mean import FEWEST_RUNS, runs_mean
 from logitbank.analysis.stats.shares import Z95
-from logitbank.analysis.stats.summary import Design
+from logitbank.analysis.stats.summary import Branch, Design
 from logitbank.store import Bank
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import counted, step_name
@@ -36,16 +31,15 @@ _PLACE = {
     "model": pl.String, "step": pl.Int64,
     **dict.fromkeys(("prompts", "family", "score"), pl.String),
 }  # fmt: skip
-_INTERVALS = dict.fromkeys(("low", "high", "percentile_low", "percentile_high"), pl.Float64)
 RUNS = {
-    **_PLACE, "value": pl.Float64, "sd": pl.Float64, **_INTERVALS,
+    **_PLACE, "value": pl.Float64, **dict.fromkeys(("sd", "low", "high"), pl.Float64),
     **dict.fromkeys(("runs", "examples", "missing"), pl.Int64),
 }  # fmt: skip
 AGREEMENT = {
     **_PLACE, "run": pl.String, "other_run": pl.String, "r": pl.Float64, "examples": pl.Int64
 }  # fmt: skip
 DIFFERENCES = {
-    **_PLACE, **dict.fromkeys(("a", "b", "difference"), pl.Float64), **_INTERVALS,
+    **_PLACE, **dict.fromkeys(("a", "b", "difference", "low", "high"), pl.Float64),
     **dict.fromkeys(("runs_a", "runs_b"), pl.Int64), "paired": pl.Boolean, "examples": pl.Int64,
 }  # fmt: skip
 FENCE = 3.0
@@ -68,13 +62,9 @@ class RunScores(NamedTuple):
     """Expected items without a value in one of the runs."""
 
     @property
-    def examples(self) -> Examples:
-        """How items make the score of a run."""
-        design = Design(self.axes, self.measure)
-        cells = np.concatenate([np.full(s.stop - s.start, k) for k, s in enumerate(design.columns)])
-        weights = design.weights(np.ones((1, len(design.columns)), bool))[0]
-        cluster = self.axes["cluster"].rank("dense").to_numpy().astype(np.int64) - 1
-        return Examples(cluster, cells, weights.tolist())
+    def scores(self) -> Branch:
+        """The score of each run, and what clusters of items add to its error."""
+        return Design(self.axes, self.measure).influences(self.values)
 
     @property
     def clusters(self) -> int:
@@ -167,12 +157,12 @@ def agreement_tables(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
 
 
 def _mean_row(scores: RunScores) -> dict[str, Any]:
-    values, examples = scores.values, scores.examples
-    found = multibootstrap(values, examples=examples)
-    each = examples.scores(values)[0]
+    own = scores.scores
+    found = runs_mean(own)
     return {
-        **scores.place, "value": found.value, "sd": float(each.std(ddof=1)), **_ends(found),
-        "runs": len(values), "examples": scores.clusters, "missing": scores.missing,
+        **scores.place, "value": found.value, "sd": float(own.value.std(ddof=1)),
+        "low": found.low, "high": found.high, "runs": len(own.value),
+        "examples": scores.clusters, "missing": scores.missing,
     }  # fmt: skip
 
 
@@ -196,24 +186,21 @@ def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
     keys = a.axes.columns
     both = a.axes.with_row_index("a").join(b.axes.with_row_index("b"), on=keys, nulls_equal=True)
     both = both.sort(keys, nulls_last=True)
+    if not Design(both.select(keys), a.measure).complete:
+        return None
     sides = []
     for side, name in ((a, "a"), (b, "b")):
         runs = [side.runs.index(run) for run in (common if paired else side.runs)]
-        sides.append(side.values[runs][:, both[name].to_numpy()])
-    items = a._replace(axes=both.select(keys))
-    if not Design(items.axes, items.measure).complete:
-        return None
-    found = multibootstrap(*sides, examples=items.examples, paired=paired)
-    means = [float(items.examples.scores(x).mean()) for x in sides]
+        values = side.values[runs][:, both[name].to_numpy()]
+        sides.append(side._replace(axes=both.select(keys), values=values))
+    scores = [side.scores for side in sides]
+    found = runs_mean(*scores, paired=paired)
     return {
-        **a.place, "a": means[0], "b": means[1], "difference": found.value, **_ends(found),
-        "runs_a": len(sides[0]), "runs_b": len(sides[1]), "paired": paired,
-        "examples": items.clusters,
+        **a.place, "a": float(scores[0].value.mean()), "b": float(scores[1].value.mean()),
+        "difference": found.value, "low": found.low, "high": found.high,
+        "runs_a": len(scores[0].value), "runs_b": len(scores[1].value), "paired": paired,
+        "examples": sides[0].clusters,
     }  # fmt: skip
-
-
-def _ends(found: RunsMean) -> dict[str, float]:
-    return {name: getattr(found, name) for name in _INTERVALS}
 
 
 def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:

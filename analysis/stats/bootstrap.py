@@ -1,6 +1,5 @@
 """Bootstrap resamples of clusters, and their intervals."""
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -83,20 +82,6 @@ def _weighted_sums(counts: Floats, values: Floats) -> Floats:
     columns = np.zeros((p, -(-c * s // _COLUMNS) * _COLUMNS))
     columns[:, : c * s] = values.reshape(c * s, p).T
     return (counts @ columns)[:, : c * s].reshape(len(counts), c, s)
-
-
-def central_interval(draws: Floats) -> Interval:
-    """Central interval of draws (b, c), without NaN draws.
-
-    NaN if all draws are equal up to rounding: an interval without width would claim certainty.
-    """
-    if draws.shape[0] == 0:
-        return Interval(*np.full((2, draws.shape[1]), np.nan))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a checkpoint with no value at all
-        quantile = np.nanquantile if np.isnan(draws).any() else np.quantile
-        tail = (1 - LEVEL) / 2
-        return with_width(Interval(*quantile(draws, [tail, 1 - tail], axis=0)))
 
 
 def with_width(interval: Interval) -> Interval:

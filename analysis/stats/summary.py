@@ -185,19 +185,8 @@ class Design:
         absent = np.isnan(values if minus is None else values + minus)
         if minus is not None:
             sides = [np.where(absent, np.nan, side) for side in sides]
-        number = np.stack(
-            [own.stop - own.start - absent[:, own].sum(axis=1) for own in self.columns], axis=1
-        )
-        weights = self.weights(number > 0)
+        number, weights, corrections, counted = self._counts(absent)
         used = weights != 0
-        counted = np.zeros((len(values), self.clusters), bool)
-        corrections = np.zeros(number.shape)
-        for k, (names, has) in enumerate(self._present(absent)):
-            counted[:, names] |= has & used[:, [k]]
-            n = has.sum(axis=1)
-            # Each part has the correction for its own clusters, as strata have.
-            with np.errstate(invalid="ignore", divide="ignore"):
-                corrections[:, k] = np.sqrt(n / (n - 1)) / number[:, k]
         strata = sum(used[:, self.strata == each].any(axis=1) for each in np.unique(self.strata))
         clusters = counted.sum(axis=1)
         means = [self._means(side, number) for side in sides]
@@ -211,6 +200,30 @@ class Design:
                     clusters - strata),
             items.astype(np.int64), clusters, self._deviation(means[0], weights), squares,
         )  # fmt: skip
+
+    def influences(self, values: Floats) -> Branch:
+        """The number at checkpoints with values (c, p) of all items, none of which is missing."""
+        values = self._own(values)
+        number, weights, corrections, _ = self._counts(np.isnan(values))
+        branches = self._branches(values, self._means(values, number), weights, corrections)
+        least, at = np.argmin([each.value for each in branches], axis=0), np.arange(len(values))
+        return Branch(*(np.stack(field)[least, at] for field in zip(*branches, strict=True)))
+
+    def _counts(self, absent: Flags) -> tuple[Codes, Floats, Floats, Flags]:
+        """(c, k) items, weights and corrections of cells; (c, clusters) whether they count."""
+        number = np.stack(
+            [own.stop - own.start - absent[:, own].sum(axis=1) for own in self.columns], axis=1
+        )
+        weights = self.weights(number > 0)
+        counted = np.zeros((len(absent), self.clusters), bool)
+        corrections = np.zeros(number.shape)
+        for k, (names, has) in enumerate(self._present(absent)):
+            counted[:, names] |= has & (weights[:, [k]] != 0)
+            n = has.sum(axis=1)
+            # Each part has the correction for its own clusters, as strata have.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                corrections[:, k] = np.sqrt(n / (n - 1)) / number[:, k]
+        return number, weights, corrections, counted
 
     def _present(self, absent: Flags) -> Iterator[tuple[Codes, Flags]]:
         """The clusters of each part, and (c, clusters) whether they have a value; (1, …) if all."""

@@ -8,7 +8,6 @@ from scipy import stats as reference
 from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.stats.bootstrap import (
     bootstrap_means,
-    central_interval,
     cluster_counts,
 )
 from logitbank.analysis.stats.measure import Measure
@@ -129,16 +128,6 @@ def test_bootstrap_mean_leaves_missing_prompts_out():
     counts = np.array([[1.0, 1.0], [0.0, 2.0]])
     # Seed 1 has only prompt 1 in the second resample, seed 0 nothing.
     assert bootstrap_means(values, counts).tolist() == [[2.5], [5.0]]
-
-
-def test_interval_holds_95_percent_of_the_draws():
-    low, high = central_interval(np.arange(1001.0)[:, None])
-    assert (low[0], high[0]) == pytest.approx((25.0, 975.0))
-    assert np.isnan(central_interval(np.empty((0, 2)))).all()
-    assert np.isnan(central_interval(np.full((5, 1), np.nan))).all()
-    draws = np.full((1000, 2), 0.3)
-    draws[:, 1] += np.linspace(0, 1, 1000)
-    assert np.isnan(central_interval(draws).low).tolist() == [True, False], "one has no width"
 
 
 def mean_ends(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:

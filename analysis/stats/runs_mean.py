@@ -1,0 +1,72 @@
+"""Means over training runs, whose variance is that of runs and of examples.
+
+Axis letters: `r` runs (seeds of training), `k` clusters of examples.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, t_quantile
+from logitbank.analysis.stats.summary import EPSILON, Branch
+
+FEWEST_RUNS = 3
+"""Minimum number of runs of an interval."""
+
+
+class RunsMean(NamedTuple):
+    """A mean over runs, or a difference of two."""
+
+    value: float
+    low: float
+    """Ends of the 95 % t interval; NaN for too few runs or examples, and without variance."""
+    high: float
+
+
+def runs_mean(runs: Branch, others: Branch | None = None, *, paired: bool = True) -> RunsMean:
+    r"""The mean score of runs, or of `others` minus that of `runs`, with its uncertainty.
+
+    R runs have the scores :math:`\theta_i`, to whose errors each of C clusters of examples adds
+    :math:`e_{ic}`. The variance of runs is :math:`V_r=s^2_i(\theta_i)/R`, that of examples
+    :math:`V_e=\sum_c\bar e_{\cdot c}^2`. Both contain :math:`V_{re}=\sum_c s^2_i(e_{ic})/R`. The
+    variance is :math:`V=V_r+V_e-V_{re}`, but at least the larger of :math:`V_r` and :math:`V_e`,
+    and t has :math:`V^2/(V_r^2/(R-1)+V_e^2/(C-1))` degrees of freedom.
+
+    Parameters
+    ----------
+    runs, others
+        Scores (r,) and influences (r, k) of all runs, of the same examples. If paired, run i of
+        both sides has the same seed; otherwise their numbers of runs may differ.
+
+    References
+    ----------
+    Runs and examples as random together: Sellam et al. 2022, arXiv 2106.16163, §3. Variances: Owen
+    2007, Ann. Appl. Stat. 1. Degrees of freedom: Satterthwaite 1946, Biometrics Bull. 2.
+    """
+    if others is None:
+        sides = [(1, runs)]
+    else:
+        sides = [(1, others.minus(runs))] if paired else [(1, others), (-1, runs)]
+    value = float(sum(sign * side.value.mean() for sign, side in sides))
+    added = sum(sign * side.influence.mean(axis=0) for sign, side in sides)
+    of_runs = [
+        (float(_variance(side.value)) / len(side.value), len(side.value)) for _, side in sides
+    ]
+    common = sum(_variance(side.influence).sum() / len(side.influence) for _, side in sides)
+    of_examples, clusters = float(np.sum(np.square(added))), runs.influence.shape[1]
+    run_variance = sum(variance for variance, _ in of_runs)
+    variance = max(run_variance, of_examples, run_variance + of_examples - common)
+    half = float("nan")
+    enough = clusters >= FEWEST_CLUSTERS and min(number for _, number in of_runs) >= FEWEST_RUNS
+    if enough and variance > EPSILON**2:
+        parts = [*of_runs, (of_examples, clusters)]
+        degrees = variance**2 / sum(part**2 / (number - 1) for part, number in parts)
+        half = float(t_quantile(degrees) * np.sqrt(variance))
+    return RunsMean(value, value - half, value + half)
+
+
+def _variance(values: Floats) -> Floats:
+    """Variance over runs (ddof 1), NaN for one run."""
+    n = len(values)
+    return np.asarray(values.var(axis=0) * (n / (n - 1) if n > 1 else np.nan))

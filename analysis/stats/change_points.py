@@ -295,12 +295,12 @@ class _Walks:
     def p_value(self, y: Floats) -> tuple[float, float]:
         """The largest p value of one or two changes over the nulls, and its standard error."""
         nulls = (*self._nulls, self._local_level(y))
-        return max(null.p_value(y) for null in nulls)
+        return _largest(nulls, lambda null, exceeded: null.p_value(y, exceeded))
 
     def p_second(self, y: Floats, first: int) -> float:
         """The largest p value of a second change, given the place of the first."""
         nulls = (*self._nulls, self._local_level(y, first))
-        return max(null.p_second(y, first) for null in nulls)
+        return _largest(nulls, lambda null, exceeded: null.p_second(y, first, exceeded))[0]
 
     def _local_level(self, y: Floats, first: int | None = None) -> "_Null":
         """The local-level null with the ratio of variances that fits a curve best."""
@@ -311,6 +311,19 @@ class _Walks:
             seed = (*self._seed, ratio)
             self._levels[ratio] = _Null(draw, self._level, seed=seed, walks=WALKS[:2])
         return self._levels[ratio]
+
+
+def _largest(
+    nulls: Iterable["_Null"], test: Callable[["_Null", bool], tuple[float, float]]
+) -> tuple[float, float]:
+    """The largest p value, and its standard error.
+
+    A test is told whether one before it exceeds `ALPHA`: then one below it need not be exact.
+    """
+    largest = 0.0, 0.0
+    for null in nulls:
+        largest = max(largest, test(null, largest[0] > ALPHA))
+    return largest
 
 
 @lru_cache(maxsize=16)  # starts after the untrained phase of 154 checkpoints, 8 MB each
@@ -368,7 +381,7 @@ class _Null:
         self._seconds: dict[tuple[int, int], tuple[_Form, Floats]] = {}
         self._levels: dict[int, tuple[Floats, NDArray[np.int64]]] = {}
 
-    def p_value(self, y: Floats) -> tuple[float, float]:
+    def p_value(self, y: Floats, exceeded: bool) -> tuple[float, float]:
         """p value of one or two changes in a curve, and its standard error."""
         p = error = 0.0
         both = self._splits.both(y[None])
@@ -378,13 +391,14 @@ class _Null:
             as_small = np.searchsorted(weighted, _rank(ranks, least + TINY)[0], side="right")
             p = (1 + int(as_small)) / (1 + count)
             error = float(np.sqrt(p * (1 - p) / count))
-            if p - 4 * error > ALPHA or (count == N_WALKS and p + 4 * error < ALPHA):
+            enough = exceeded or count == N_WALKS
+            if p - 4 * error > ALPHA or (enough and p + 4 * error < ALPHA):
                 break
         return p, error
 
-    def p_second(self, y: Floats, first: int) -> float:
-        """p value of a second change, against walks with a shift of any size at the first."""
-        p = 0.0
+    def p_second(self, y: Floats, first: int, exceeded: bool) -> tuple[float, float]:
+        """Likewise of a second change, against walks with a shift of any size at the first."""
+        p = error = 0.0
         for count in WALKS[:2]:
             if (first, count) not in self._seconds:
                 curves = self._curves(0, count)
@@ -394,9 +408,10 @@ class _Null:
             form, least = self._seconds[first, count]
             value = form.least(self._splits.second(y[None], first))[0] + TINY
             p = (1 + int(np.searchsorted(least, value, side="right"))) / (1 + count)
-            if p - 4 * np.sqrt(p * (1 - p) / count) > ALPHA:
+            error = float(np.sqrt(p * (1 - p) / count))
+            if p - 4 * error > ALPHA or (exceeded and p + 4 * error < ALPHA):
                 break
-        return p
+        return p, error
 
     def _level(self, count: int) -> tuple[Floats, NDArray[np.int64]]:
         """Both statistics of the first `count` curves, each sorted, and their sorted ranks.

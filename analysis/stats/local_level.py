@@ -9,7 +9,6 @@ shift is one regressor among them.
 """
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from logitbank.analysis.frames.expressions import Floats
@@ -28,7 +27,8 @@ class LocalLevel:
         eigenvalues = 2 - 2 * np.cos(np.pi * j / n)
         self._n = n
         self._places = places
-        self._shifts = np.sqrt(2 / n) * np.sin(np.pi * np.outer(j, places) / n)
+        self._sines = np.sqrt(2 / n) * np.sin(np.pi * np.outer(j, j) / n)
+        self._shifts = self._sines[:, places - 1]
         variances = [r + eigenvalues if np.isfinite(r) else np.ones(n - 1) for r in RATIOS]
         self._weights = [1 / variance for variance in variances]
         self._log_determinants = [float(np.log(variance).sum()) for variance in variances]
@@ -65,7 +65,7 @@ class LocalLevel:
 
         The first shift is at `first`, or at its best place; the second at the best place given it.
         """
-        z = scipy.fft.dst(np.diff(y, axis=1), type=1, axis=1, norm="ortho")
+        z = np.diff(y, axis=1) @ self._sines
         rows = np.arange(len(y))
         found = np.empty((1 + shifts, len(RATIOS), len(y)))
         models = zip(self._weights, self._log_determinants, self._products, strict=True)

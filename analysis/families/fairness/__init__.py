@@ -81,7 +81,6 @@ def fairness(
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
-    from logitbank.analysis.stats.significance import prepare_tests
 
     settings = Settings(vocab_limit, ties, unit, bootstrap)
     read = None if prompts is None else [prompts, companion(prompts)]
@@ -90,7 +89,6 @@ def fairness(
     if vocab_limit:
         check_vocab_limit(opened, prompts, models)
     source = Scores(opened, prompts, models, cache or ScanCache())
-    prepare_tests()
     answers = read_winobias(source, ties=ties, vocab_limit=vocab_limit)
     result = fairness_result(answers, settings, expected_cells(source))
     missing = missing_sentences(result.checkpoints, "score")

@@ -161,8 +161,8 @@ def _middle_ranks(values: Floats) -> tuple[Floats, Floats]:
     ranks = np.empty(values.shape)
     middle = np.repeat(place + (sizes + 1) / 2, sizes).reshape(values.shape)
     np.put_along_axis(ranks, order, middle, axis=1)
-    ties = np.bincount(row, (sizes**3 - sizes).astype(float), minlength=len(values))
-    return np.where(np.isnan(values), np.nan, ranks), ties
+    ties = np.bincount(row, sizes**3 - sizes, minlength=len(values))
+    return np.where(np.isnan(values), np.nan, ranks), np.asarray(ties, np.float64)
 
 
 def _two_sided(z: Floats) -> Floats:

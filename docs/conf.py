@@ -61,6 +61,8 @@ nitpick_ignore_regex = [
 
 exclude_patterns = ["_*.md", "_gallery/*.md"]  # included in pages
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"logitbank {release}"
 html_show_copyright = False
 html_copy_source = False

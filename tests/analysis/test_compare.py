@@ -268,7 +268,7 @@ def test_metrics_of_fairness_are_compared(tmp_path: Path) -> None:
     assert row(found.metrics, metric="accuracy", group="male")["difference"] == 0.0
     p = 1 / 3
     part = 0.5 * (np.log(2 / (1 + p)) + p * np.log(2 * p / (1 + p))) / (0.5 * np.log(2))
-    gap = row(found.metrics, metric="delta_scaled")
+    gap = row(found.metrics, metric="delta")
     assert (gap["model"], gap["step"], gap["prompts"]) == ("m", 3, "winobias")
     assert gap["a"] == pytest.approx(0, abs=1e-12)
     assert gap["b"] == pytest.approx(-part, abs=1e-6)

@@ -102,17 +102,17 @@ def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path)
     add_winobias(few, steps=[4, 6, 8], skew_from=8)
     add_stereotype(few, steps=[4, 6, 8])
     gaps = fairness(few, bootstrap=0).result.gap
-    least = gaps.filter(pl.col("gap_scaled") == pl.col("gap_scaled").min())["step"].item()
+    least = gaps.filter(pl.col("gap") == pl.col("gap").min())["step"].item()
     rows = stereotype(few, bootstrap=0).tables["over_change"]
     assert rows.select("kind", "before", "after").unique().rows() == [("extremes", least, 8)]
-    assert rows["delta_after"].to_list() == [gaps["delta_scaled"][-1]] * 2
+    assert rows["delta_after"].to_list() == [gaps["delta"][-1]] * 2
 
     chart = study.charts["gap_and_stereotype"]
     assert len(chart.vconcat) == 2
     assert legend_names(chart.to_dict()) >= {"male", "female", "SA", "sa_gender"}
     jsd_p = fairness(bank, bootstrap=0).result.jsd_parts
     known = jsd_p.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != "not specified")
-    assert study.tables["jsd_p"]["jsd_p"].to_list() == known["scaled"].to_list()
+    assert study.tables["jsd_p"]["jsd_p"].to_list() == known["jsd_p"].to_list()
 
 
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:

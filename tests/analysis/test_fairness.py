@@ -69,7 +69,7 @@ def test_ties_bounds_and_options_without_a_prompt():
         (result.average_rank, "average_rank"),
         (result.average_rank, "low"),
         (result.accuracy, "accuracy"),
-        (result.jsd_parts, "nats"),
+        (result.jsd_parts, "jsd_p_nats"),
     ):
         assert all(map(math.isnan, column(table, name, gold="not specified")))
 
@@ -109,7 +109,7 @@ def test_jsd_table_has_nine_cells_in_both_units():
     table = fairness_metric(scan_frame(z, gold=[MALE, FEMALE, NEUTRAL]), bootstrap=0).jsd_parts
     assert table.select("gold", "option").rows() == [(g, o) for g in LABELS for o in LABELS]
     # Gold at p = 0.5: 0.0424748; another at 0.5: ¼ ln 2; at 0.25: ⅛ ln 2; gold at 0.25: 0.1204655
-    assert table["nats"].to_list() == pytest.approx(
+    assert table["jsd_p_nats"].to_list() == pytest.approx(
         [
             *(0.0424748, 0.0866434, 0.0866434),
             *(0.1732868, 0.1204655, 0.0866434),
@@ -117,7 +117,7 @@ def test_jsd_table_has_nine_cells_in_both_units():
         ],
         abs=1e-6,
     )
-    assert table["scaled"].to_list() == pytest.approx([x / HALF_LN2 for x in table["nats"]])
+    assert table["jsd_p"].to_list() == pytest.approx([x / HALF_LN2 for x in table["jsd_p_nats"]])
 
 
 def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
@@ -127,14 +127,14 @@ def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
     gap = fairness_metric(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
     assert gap["delta_nats"][0] == pytest.approx(0, abs=1e-12)
     assert gap["gap_nats"][0] == pytest.approx(0, abs=1e-12)
-    assert gap["sd_scaled"][0] == pytest.approx(2**0.5)
+    assert gap["sd"][0] == pytest.approx(2**0.5)
 
 
 def test_gap_keeps_its_sign_and_reaches_one():
     z = [[[[50.0, -50, -50], [50.0, -50, -50]]], [[[-50.0, 50, -50], [-50.0, 50, -50]]]]
     gap = fairness_metric(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
-    assert gap["delta_scaled"].to_list() == pytest.approx([1.0, -1.0])
-    assert gap["gap_scaled"].to_list() == pytest.approx([1.0, 1.0])
+    assert gap["delta"].to_list() == pytest.approx([1.0, -1.0])
+    assert gap["gap"].to_list() == pytest.approx([1.0, 1.0])
     assert gap["delta_nats"].to_list() == pytest.approx([0.34657359, -0.34657359])
 
 
@@ -276,7 +276,7 @@ def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
         result = fairness_metric(random_frame(sentences=sentences, checkpoints=2), bootstrap=50)
         for table, bound in (
             (result.average_rank, "low"),
-            (result.jsd_parts, "high_scaled"),
+            (result.jsd_parts, "high"),
             (result.gap, "low_nats"),
             (result.tests, "from_baseline_high"),
         ):

@@ -43,9 +43,9 @@ def fixture_made() -> Fairness:
 
 
 def with_gap(made: Fairness, deltas: tuple[float, ...], *, half: float = 0.01) -> Fairness:
-    values = pl.Series("delta_scaled", deltas)
-    ends = {"low_scaled": values - half, "high_scaled": values + half}
-    return replace(made, gap=made.gap.with_columns(values, gap_scaled=values.abs(), **ends))
+    values = pl.Series("delta", deltas)
+    ends = {"low": values - half, "high": values + half}
+    return replace(made, gap=made.gap.with_columns(values, gap=values.abs(), **ends))
 
 
 def with_change(made: Fairness, **about: Any) -> Fairness:
@@ -217,7 +217,7 @@ def test_charts_draw_every_checkpoint_with_n_and_legends() -> None:
     }  # fmt: skip
     gaps = max(specs["gap"]["datasets"].values(), key=len)
     assert len(gaps) == 18
-    assert {"delta_scaled", "low_scaled", "high_scaled"} <= set(gaps[0])
+    assert {"delta", "low", "high"} <= set(gaps[0])
 
 
 def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:

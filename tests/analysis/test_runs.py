@@ -110,7 +110,7 @@ def test_runs_that_have_only_begun_a_step_are_measured_before_it(tmp_path: Path)
     assert study.tables["runs"]["step"].to_list() == [8]
     rows = compare(tmp_path / "a", tmp_path / "b").tables["runs"]
     assert rows["step"].unique().to_list() == [8]
-    assert set(rows["score"]) == {"score", "acc", "accuracy", "delta_scaled"}
+    assert set(rows["score"]) == {"score", "acc", "accuracy", "delta"}
 
 
 def bank_of_terms(path: Path) -> Bank:
@@ -151,12 +151,12 @@ def test_compare_pairs_runs_by_name_or_takes_all(tmp_path: Path) -> None:
             fill(bank, CheckpointId("toy", run, 8, seed), keep="options", seed=5 + seed)
         found = compare(tmp_path / "a", tmp_path / name)
         rows = {row["score"]: row for row in found.tables["runs"].to_dicts()}
-        assert [*rows] == ["score", "acc", "accuracy", "delta_scaled"]
+        assert [*rows] == ["score", "acc", "accuracy", "delta"]
         one, other = (
-            fairness(path, bootstrap=0).tables["gap"].filter(step=8)["delta_scaled"].mean()
+            fairness(path, bootstrap=0).tables["gap"].filter(step=8)["delta"].mean()
             for path in (tmp_path / "a", tmp_path / name)
         )
-        row = rows["delta_scaled"]
+        row = rows["delta"]
         assert (row["a"], row["b"]) == (pytest.approx(one), pytest.approx(other))
         assert row["difference"] == pytest.approx(other - one)
         assert (row["paired"], row["runs_a"], row["runs_b"]) == (name == "same", 4, 4)

@@ -47,8 +47,8 @@ def test_a_trade_off_joins_the_curves_of_fairness_and_lambada(bank: Path) -> Non
     gap = fairness(bank, bootstrap=0).result.gap.filter(pl.col("step").is_in(curves["step"]))
     accuracy = lambada(bank).result.lambada.filter(pl.col("step").is_in(curves["step"]))
     for column, known in (
-        ("delta", gap["delta_scaled"]), ("delta_low", gap["low_scaled"]),
-        ("delta_high", gap["high_scaled"]), ("performance", accuracy["acc"]),
+        ("delta", gap["delta"]), ("delta_low", gap["low"]),
+        ("delta_high", gap["high"]), ("performance", accuracy["acc"]),
         ("performance_low", accuracy["low"]), ("performance_high", accuracy["high"]),
     ):  # fmt: skip
         assert curves[column].to_list() == pytest.approx(known.to_list()), column
@@ -70,7 +70,7 @@ def test_three_analyses_of_a_report_read_winobias_once(
     assert reads == [1]
     answers = fair.jsd_parts.filter(pl.col("gold") == pl.col("option"), gold="female")
     parts = able.parts.filter(group="female")
-    assert parts["value"].to_list() == pytest.approx(answers["scaled"].to_list())
+    assert parts["value"].to_list() == pytest.approx(answers["jsd_p"].to_list())
 
 
 def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:

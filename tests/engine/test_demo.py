@@ -69,8 +69,8 @@ def test_the_change_has_the_corpus_direction(study: Study[Fairness]) -> None:
     # No interval is asked to hold zero: a small model's gap wanders within ±0.08, and over three
     # seeds each interval at the switch lay beside it. After the switch gaps were 0.44 at least.
     for step in AFTER:
-        assert min(gap[step]["low_scaled"], gap[step]["high_scaled"]) > 0
-    size = {step: abs(row["delta_scaled"]) for step, row in gap.items()}
+        assert min(gap[step]["low"], gap[step]["high"]) > 0
+    size = {step: abs(row["delta"]) for step, row in gap.items()}
     assert max(size[step] for step in BEFORE) < 0.15
     assert min(size[step] for step in AFTER) > 0.3
 

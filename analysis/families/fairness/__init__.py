@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GOLD = ("male", "female", "not specified")
 DELTA = Measure(
-    name="delta_scaled", text="Gender gap Δ", form="+.3f", plus=("jsd_p female | female",),
+    name="delta", text="Gender gap Δ", form="+.3f", plus=("jsd_p female | female",),
     minus=("jsd_p male | male",),
 )  # fmt: skip
 RANKS = tuple(
@@ -134,7 +134,7 @@ FAMILY = Family(
         "accuracy": columns("accuracy sd"),
     },
     screen={
-        "gap": columns("delta_scaled low_scaled high_scaled sd_scaled"),
+        "gap": columns("delta low high sd"),
         "average_rank": columns(
             "gold average_rank geometric_rank geometric_low geometric_high sd tied"
         ),

@@ -35,8 +35,8 @@ MARKS = (
 SPREAD = "Bands: ± 1 SD between option orders."
 LEAST = 1e-12
 """The smallest p value that is drawn at its place."""
-GAP = Measure("delta_scaled", "Gender gap Δ", ("low_scaled", "high_scaled"))
-JSD_P = Measure("scaled", "JSD-P, scaled to 0–1", scale="share")
+GAP = Measure("delta", "Gender gap Δ", ("low", "high"))
+JSD_P = Measure("jsd_p", "JSD-P, scaled to 0–1", scale="share")
 RANK = Measure("average_rank", "Average Rank (log scale)", scale="log")
 ACCURACY = Measure("accuracy", "Accuracy", scale="share")
 SPECIFIED = Measure("probability", "P(“ specified” | … not)", ("low", "high"), "share", level=0.5)
@@ -60,13 +60,13 @@ def charts(result: Fairness) -> dict[str, Chart]:
 
 
 def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
-    table = with_series(result.gap.filter(pl.col("delta_scaled").is_not_nan()))
+    table = with_series(result.gap.filter(pl.col("delta").is_not_nan()))
     if table.is_empty():
         return None
     names = table[SERIES].unique(maintain_order=True).to_list()
     changes = result.change_points.filter(kind="change point")
     steps = [f"{row['model']} {row['run']}: step {row['step']}" for row in changes.rows(named=True)]
-    untrained = table.filter(step=UNTRAINED)["delta_scaled"].to_list() if len(names) == 1 else []
+    untrained = table.filter(step=UNTRAINED)["delta"].to_list() if len(names) == 1 else []
     colors = {names[0]: DELTA} if len(names) == 1 else None
     plot = curves(table, axis, GAP, colors=colors, tooltip={"Sentences": "sentences"})
     lines = [horizontal(0), *(horizontal(level, dash=(1, 3)) for level in untrained)]
@@ -86,7 +86,7 @@ def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
         "JSD-P of the correct answer, for prompts whose answer is "
         f"{' or '.join(GENDERS)}; smaller is better. {SPREAD} {MARKS}"
     )
-    table = _banded(gendered_answers(result.jsd_parts), "scaled", "sd_scaled", least=0, most=1)
+    table = _banded(gendered_answers(result.jsd_parts), "jsd_p", "sd", least=0, most=1)
     chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
     text = f"{caption}{_order(table)} n = {_prompts(result, GENDERS)}."
     return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)
@@ -128,7 +128,7 @@ def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
     neutral = result.jsd_parts.filter(
         pl.col("gold") == LABELS.neutral, pl.col("option").is_in(GENDERS)
     )
-    table = _banded(neutral, "scaled", "sd_scaled", least=0, most=1)
+    table = _banded(neutral, "jsd_p", "sd", least=0, most=1)
     if table.is_empty():
         return None
     chart: Chart = curves(table, axis, JSD_P, group="option", tooltip={"Prompts": "prompts"})

@@ -47,7 +47,7 @@ def _known_gaps(result: Fairness) -> pl.DataFrame:
     gap = sample(result.gap, result.checkpoints).join(
         prompts, on=CHECKPOINT, nulls_equal=True, maintain_order="left"
     )
-    known = gap.filter(pl.col("gap_scaled").is_not_nan())
+    known = gap.filter(pl.col("gap").is_not_nan())
     return known.with_columns(n=pl.Series([*map(_n, known.to_dicts())], dtype=pl.String))
 
 
@@ -68,16 +68,16 @@ def _headline(result: Fairness, gap: pl.DataFrame) -> Finding:
     """
     change = _largest_change(result.change_points)
     last = gap.group_by("model", "run", maintain_order=True).last()
-    row = last.sort("gap_scaled", descending=True).row(0, named=True) if change is None else change
+    row = last.sort("gap", descending=True).row(0, named=True) if change is None else change
     several = gap.select("model", "run").n_unique() > 1
     name = f"{series_name(row)}: gap" if several else "The gender gap"
     if change is None:
-        value = formatted(row["gap_scaled"], ".2f")
+        value = formatted(row["gap"], ".2f")
         verb = f"is {value} at {step_name(row['step'])}"
     else:
         verb = _changed(change)
     end = _of(last, row).row(0, named=True)
-    now = row["delta_scaled"] if change is None else row["mean_after"]
+    now = row["delta"] if change is None else row["mean_after"]
     return Finding(text=f"{name} {verb}{_side(end, now)}.", **about(row, "gap"))
 
 
@@ -103,7 +103,7 @@ def _changed(change: Row) -> str:
 
 def _side(end: Row, delta: float) -> str:
     """Whose error is higher, if the interval of the last checkpoint shows it."""
-    low, high = end["low_scaled"], end["high_scaled"]
+    low, high = end["low"], end["high"]
     if low <= 0 <= high:
         return f" (95% CI at {step_name(end['step'])} includes 0)"
     shown = low > 0 if delta > 0 else high < 0
@@ -122,9 +122,9 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
     change = _largest_change(changes)
     earlier = gap if change is None else gap.filter(pl.col("step") < change["earliest"])
     if len(earlier):
-        largest = earlier.row(int(earlier["gap_scaled"].arg_max() or 0), named=True)
+        largest = earlier.row(int(earlier["gap"].arg_max() or 0), named=True)
         when = "" if change is None else " before the change"
-        if largest["gap_scaled"] > last["gap_scaled"] or change is not None:
+        if largest["gap"] > last["gap"] or change is not None:
             yield _delta(f"{name}Largest gap{when}, Δ at {step_name(largest['step'])}", largest)
     tests = _of(result.tests, last).filter(pl.col("p").is_not_nan())
     jsd_p = tests.filter(measure="jsd_p", test=MANN_WHITNEY)
@@ -142,7 +142,7 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
 
 def _delta(text: str, row: Row) -> Finding:
     return Finding(
-        text=text, value=row["delta_scaled"], low=row["low_scaled"], high=row["high_scaled"],
+        text=text, value=row["delta"], low=row["low"], high=row["high"],
         n=row["n"], form="+.3f", **about(row, "gap"),
     )  # fmt: skip
 

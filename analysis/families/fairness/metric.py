@@ -74,7 +74,7 @@ class Fairness(Result):
     Every table begins with model, run and step; step is null for a release. `low` and `high` are
     95 % t intervals clustered by sentence, NaN for fewer than ten of them (`sentences`); `sd` is
     the deviation between option orders (ddof 1).
-    JSD-P is given in nats and scaled to [0, 1].
+    JSD-P and Δ are scaled to [0, 1] and [−1, 1]; columns that end in `_nats` are in nats.
     """
 
     checkpoints: pl.DataFrame
@@ -207,7 +207,7 @@ def answer_jsd_p(answers: Answers) -> pl.DataFrame:
     own = [each for each in PARTS if each.name == each.group != LABELS.neutral]
     table = gendered_answers(jsd_table(answers, summarise(answers.items, own, changes=False)))
     return table.select(
-        *CHECKPOINT, group="gold", value="scaled", low="low_scaled", high="high_scaled"
+        *CHECKPOINT, pl.col("gold").alias("group"), pl.col("jsd_p").alias("value"), "low", "high"
     )
 
 

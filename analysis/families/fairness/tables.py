@@ -142,7 +142,7 @@ def jsd_table(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     table = _of(answers, summary, PARTS, "gold", "option").with_columns(sentences="clusters")
     prompts = [answers.scored(gold).any(axis=1).sum(axis=1) for gold in LABELS for _ in LABELS]
     return table.select(
-        *CHECKPOINT, "gold", "option", *_both_units("", "value"), _by_row("prompts", prompts),
+        *CHECKPOINT, "gold", "option", *_both_units("jsd_p", "value"), _by_row("prompts", prompts),
         "sentences",
     )  # fmt: skip
 
@@ -206,7 +206,7 @@ def gap_changes(gap: pl.DataFrame, draws: Floats) -> pl.DataFrame:
         few = (part["sentences"] < FEWEST_CLUSTERS).any()
         own = draws[:, part["at"].to_numpy()]
         keys = {"model": str(model), "run": str(run)}
-        values = part["delta_scaled"].to_numpy()
+        values = part["delta"].to_numpy()
         courses.append(Course(keys, part["step"].to_list(), values, own[:0] if few else own))
     return changes_of(courses, ["model", "run"], seed=SEED)
 
@@ -382,12 +382,12 @@ def observations(values: Floats, *, unit: Unit) -> Floats:
 
 
 def _both_units(*names: str) -> list[pl.Expr]:
-    """Columns in nats and scaled: a name, the number, and other columns; then its spread."""
+    """Columns scaled and in nats: a name, the number, and other columns; then its spread."""
     name, *columns = names
     texts = {columns[0]: name, **{c: c for c in [*columns[1:], "sd", "low", "high"]}}
     return [
-        (pl.col(column) * factor).alias(f"{text}_{unit}".lstrip("_"))
-        for unit, factor in (("nats", HALF_LN2), ("scaled", 1.0))
+        (pl.col(column) * factor).alias(f"{text}{unit}")
+        for unit, factor in (("", 1.0), ("_nats", HALF_LN2))
         for column, text in texts.items()
     ]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.plan.engine_choice import engine_settings
+from logitbank.engine.plan.engine_choice import engine_start
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import prompt_sets, with_companions
@@ -58,11 +58,14 @@ def extract(
         Any problem that is found before something runs. Checkpoints that fail later are in the
         summary.
     """
-    request = ExtractRequest(**fields) if request is None else replace(request, **fields)
+    if request is None:
+        request = ExtractRequest(**fields)
+    elif fields:
+        raise UsageError(f"Pass a request or its fields, not both: {', '.join(fields)}.")
     if request.watch and dry_run:
         raise UsageError("--dry-run and --watch exclude each other. Remove one.")
     # Quick checks come first, because prompts may have to be downloaded.
-    engine_settings(request)
+    start = engine_start(request)
     parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
     if request.watch and parallel.shard is not None:
         raise UsageError(
@@ -71,7 +74,7 @@ def extract(
         )
     require_new_folder(bank)
     if request.watch:
-        return watch(bank, request, _named_sets(request), parallel, on_event=on_event)
+        return watch(bank, request, _named_sets(request), start, parallel, on_event=on_event)
     listed = listed_suites(request.listed, request.steps)
     if hub is None and any(not isinstance(spec, Suite) and on_hub(spec) for spec, _ in listed):
         hub = Hub()
@@ -89,8 +92,8 @@ def extract(
     require_distinct(suites)
     on_event(Preparing("reading prompts"))
     return run(
-        bank, request, suites, _named_sets(request), parallel=parallel, dry_run=dry_run, hub=hub,
-        failed=failed, on_event=on_event,
+        bank, request, suites, _named_sets(request), start=start, parallel=parallel,
+        dry_run=dry_run, hub=hub, failed=failed, on_event=on_event,
     )  # fmt: skip
 
 

@@ -5,16 +5,16 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from logitbank.engine.plan.cards import Card, listed_cards, share_memory
+from logitbank.engine.backends.protocol import EngineStart
+from logitbank.engine.plan.cards import listed_cards
 from logitbank.engine.plan.checks import check_space
-from logitbank.engine.plan.engine_choice import engine_settings
+from logitbank.engine.plan.engine_choice import engine_start
 from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
 from logitbank.engine.plan.plan import joined_plan
-from logitbank.engine.plan.prepare import Prepared, Progress, make_plan
+from logitbank.engine.plan.prepare import BorrowedAdapters, Prepared, Progress, make_plan
 from logitbank.engine.plan.throughput import parameter_count
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.request import ExtractRequest
@@ -52,6 +52,7 @@ def run(
     suites: Sequence[Suite],
     prompts: Sequence[PromptSet | SequenceSet],
     *,
+    start: EngineStart | None = None,
     parallel: ParallelConfig | None = None,
     dry_run: bool = False,
     hub: Hub | None = None,
@@ -65,13 +66,13 @@ def run(
     `pool` and `stopping` belong to a caller that continues after this run. `failed` are suites that
     were not found.
     """
-    path, start = Path(path), time.monotonic()
+    path, began = Path(path), time.monotonic()
     bank = Bank.open(path) if is_occupied(path) else None
     checkpoints = [checkpoint for suite in suites for checkpoint in suite.checkpoints]
     if hub is None and any(isinstance(c.source, HubSource) for c in checkpoints):
         hub = Hub()
-    adapter_source, adapter_folder = _adapter_source(request.adapter_from, hub)
-    settings = engine_settings(request, adapter_folder)
+    start = start or engine_start(request)
+    adapters = _borrowed_adapters(request.adapter_from, hub)
     if parallel is None:
         parallel = ParallelConfig.detect(
             workers=request.workers, shard=request.shard, ray=request.ray
@@ -82,7 +83,7 @@ def run(
     with stopping.on_sigterm(), ExitStack() as stack:
         new_pool = None
         if pool is None and not dry_run:
-            new_pool = pool = stack.enter_context(open_pool(path, settings, parallel))
+            new_pool = pool = stack.enter_context(open_pool(path, start, parallel))
         ahead = 1 + (0 if pool is None else len(pool.workers))
         fetcher = Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget)
         stack.enter_context(fetcher)
@@ -90,21 +91,22 @@ def run(
             pool.start()  # its imports take as long as planning
         cards = () if parallel.ray is not None else listed_cards(os.environ)
         shard = parallel.shard
+        engines = 0  # the engines of a pool that runs already have taken their memory
+        if pool is None or pool is new_pool:
+            engines = -(-parallel.workers // max(1, len(visible_devices(os.environ))))
         plan = partial(
             make_plan,
             request,
             prompts=prompts,
             bank=bank,
-            settings=settings,
+            start=start,
+            adapters=adapters,
             shard=None if shard is None else (shard, [c.id for c in checkpoints]),
             gpu=bool(visible_devices(os.environ)) if pool is None else pool.on_gpu,
             cards=cards,
+            engines=engines,
             progress=report_progress,
         )
-        # The engines of a pool that runs already have taken their memory.
-        engines = None
-        if pool is None or pool is new_pool:
-            engines = -(-parallel.workers // max(1, len(visible_devices(os.environ))))
         all_prepared, not_planned = list[Prepared](), list[SuiteFailed]()
         for suite in suites:
             try:
@@ -112,15 +114,13 @@ def run(
                     partial(plan, suite, planned=all_prepared),
                     fetcher, checkpoints.index(suite.checkpoints[0]), suite, on_event,
                 )  # fmt: skip
-                if engines is not None:
-                    prepared = _with_memory(prepared, cards, engines)
             except LogitbankError as error:
                 if len(suites) + len(failed) == 1:
                     raise
                 not_planned.append(SuiteFailed(suite.name, str(error)))
                 on_event(not_planned[-1])
             else:
-                all_prepared.append(replace(prepared, adapter_source=adapter_source))
+                all_prepared.append(prepared)
         # The largest models first: a long checkpoint at the end would run alone.
         all_prepared.sort(key=lambda each: -parameter_count(each.first))
         summary = _planned(all_prepared, [*failed, *not_planned], on_event)
@@ -148,7 +148,7 @@ def run(
                 _execute(runner, bank, checkpoints, log, summary, report_progress)
                 if new_pool is not None and not summary.interrupted:
                     new_pool.stop()
-    summary.seconds = time.monotonic() - start
+    summary.seconds = time.monotonic() - began
     return summary
 
 
@@ -156,19 +156,16 @@ def _progress(on_event: OnEvent) -> Progress:
     return lambda step: on_event(Preparing(step))
 
 
-def _adapter_source(
-    spec: str | Path | None, hub: Hub | None
-) -> tuple[LocalSource | HubSource | None, Path | None]:
-    """The checkpoint of the borrowed language adapters, and its folder."""
+def _borrowed_adapters(spec: str | Path | None, hub: Hub | None) -> BorrowedAdapters | None:
     if spec is None:
-        return None, None
+        return None
     if (folder := Path(spec).expanduser()).is_dir():
-        return LocalSource(folder), folder
+        return BorrowedAdapters(LocalSource(folder), folder)
     spec = str(spec)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec, re.ASCII):
         raise SuiteError(f"--adapter-from {spec!r} is invalid: use a folder, or owner/repo.")
     source = HubSource(spec, "main")
-    return source, (hub or Hub()).fetch(source)
+    return BorrowedAdapters(source, (hub or Hub()).fetch(source))
 
 
 def _plan_by_first(
@@ -189,16 +186,6 @@ def _plan_by_first(
             fetcher.done(index)
     assert first_error is not None
     raise first_error
-
-
-def _with_memory(prepared: Prepared, cards: Sequence[Card], engines: int) -> Prepared:
-    """With the memory of one engine, if there is something to run and `engines` share a card."""
-    if not prepared.plan.rows:
-        return prepared
-    settings = share_memory(
-        prepared.settings, prepared.first, prepared.config, cards, engines=engines
-    )
-    return replace(prepared, settings=settings)
 
 
 def _planned(
@@ -264,7 +251,8 @@ def _estimate(
         models = len(group_by_config(part.to_run, hub))
         summary.models += models
         if part.plan.rows and parallel.ray is None:
-            make_worker = partial(first_worker, settings=part.settings, count=parallel.workers)
+            start = part.settings.start
+            make_worker = partial(first_worker, engine=start, count=parallel.workers)
             estimate = measure(part, make_worker, workers=parallel.workers, models=models)
             estimates.append(estimate)
     if estimates:

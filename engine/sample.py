@@ -5,7 +5,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 from logitbank.engine.plan.parallel import visible_devices
@@ -116,8 +115,9 @@ def _job(
         prepared.config.vocab,
         min(prepared.tokenizer.entries, prepared.config.vocab),
         {},
-        replace(prepared.settings, canary_every=0),
+        prepared.settings,
         config_fields(prepared.first),
+        checked=False,
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from logitbank.engine.plan.engine_choice import engine_settings
+from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
@@ -31,6 +31,7 @@ def watch(
     path: str | Path,
     request: ExtractRequest,
     prompts: Sequence[PromptSet | SequenceSet],
+    start: EngineStart,
     parallel: ParallelConfig,
     *,
     on_event: OnEvent,
@@ -71,13 +72,14 @@ def watch(
                 ]  # fmt: skip
                 if ready:
                     if pool is None:
-                        pool = LocalPool(path, engine_settings(request), parallel.workers)
+                        pool = LocalPool(path, start, parallel.workers)
                         stack.enter_context(pool)
                     part = run(
                         path,
                         request,
                         [replace(suite, checkpoints=tuple(ready))],
                         prompts,
+                        start=start,
                         parallel=parallel,
                         pool=pool,
                         stopping=stopping,

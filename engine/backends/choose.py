@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from logitbank.engine.backends.precision import precision_environment
-from logitbank.engine.backends.protocol import Backend, EngineSettings
+from logitbank.engine.backends.protocol import Backend, EngineSettings, EngineStart, Task
 
 
 def open_backend(folder: Path, settings: EngineSettings) -> Backend:
@@ -19,16 +19,18 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     from logitbank.engine.weights.supported import check_fields
 
     check_fields(folder, trust_remote_code=settings.trust_remote_code)
-    return import_engine(settings)(folder, settings)
+    return import_engine(settings.start, settings.task)(folder, settings)
 
 
-def import_engine(settings: EngineSettings) -> Callable[[Path, EngineSettings], Backend]:
-    """Import the class of the engine that the settings name, which takes seconds."""
-    os.environ |= precision_environment(settings.compute_dtype)
-    if settings.deterministic:  # vLLM reads the first when imported, CUDA the second at its start
+def import_engine(
+    start: EngineStart, task: Task = "causal"
+) -> Callable[[Path, EngineSettings], Backend]:
+    """Import the class of an engine, which takes seconds."""
+    os.environ |= precision_environment(start.compute_dtype)
+    if start.deterministic:  # vLLM reads the first when imported, CUDA the second at its start
         os.environ |= {"VLLM_BATCH_INVARIANT": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    if settings.engine == "vllm":
-        if settings.task == "masked":
+    if start.engine == "vllm":
+        if task == "masked":
             from logitbank.engine.backends.vllm.masked import VllmMaskedBackend
 
             return VllmMaskedBackend

@@ -4,7 +4,6 @@ Import it only in the process of the reference check: vLLM patches transformers 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,11 @@ def evaluate(
     The difference is over all finite outputs, and 0 for float32. A CPU has no TF32, so float16
     replaces it, which also has ten bits. One model is in memory at a time.
     """
-    exact = _logits(folder, queries, replace(settings, compute_dtype="float32"))
+    exact = _logits(folder, queries, settings, torch.float32)
     if settings.compute_dtype == "float32":
         return [(logits, 0.0) for logits in exact]
-    if settings.compute_dtype == "tf32":
-        settings = replace(settings, compute_dtype="float16")
-    rounded = _logits(folder, queries, settings)
+    name = "float16" if settings.compute_dtype == "tf32" else settings.compute_dtype
+    rounded = _logits(folder, queries, settings, getattr(torch, name))
     return [(one, _difference(one, other)) for one, other in zip(exact, rounded, strict=True)]
 
 
@@ -40,8 +38,10 @@ def _difference(exact: np.ndarray, rounded: np.ndarray) -> float:
     return float(np.abs(exact - rounded)[finite].max(initial=0))
 
 
-def _logits(folder: Path, queries: Sequence[Query], settings: EngineSettings) -> list[np.ndarray]:
-    model: Any = read_model(folder, settings).model.eval()
+def _logits(
+    folder: Path, queries: Sequence[Query], settings: EngineSettings, dtype: torch.dtype
+) -> list[np.ndarray]:
+    model: Any = read_model(folder, settings, dtype).model.eval()
     for head in {query.head for query in queries}:
         _head_in_float32(model, head)
     return [_row(model, query) for query in queries]

@@ -18,9 +18,18 @@ ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 """Dtype of a body. tf32 is float32 that a GPU multiplies as TF32: ten bits of each factor."""
 
 
+class EngineStart(NamedTuple):
+    """What a worker's process needs to import its engine, while the plan is still made."""
+
+    engine: EngineName
+    compute_dtype: ComputeDtype = "float32"
+    deterministic: bool = False
+    trust_remote_code: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an engine runs; written into the provenance of every deposit."""
+    """How an engine runs; made once for each suite, in its plan."""
 
     engine: EngineName
     task: Task = "causal"
@@ -46,6 +55,13 @@ class EngineSettings:
     """Folder of the checkpoint whose language adapters are used for models without them."""
     adapter_languages: tuple[str, ...] = ()
     """Languages whose adapters are borrowed."""
+
+    @property
+    def start(self) -> EngineStart:
+        """The part that a process is started with."""
+        return EngineStart(
+            self.engine, self.compute_dtype, self.deterministic, self.trust_remote_code
+        )
 
     @property
     def has_prefix_cache(self) -> bool:

@@ -1,7 +1,6 @@
 """The GPUs of this machine: what they can run, and whether a model fits into their memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,27 +46,23 @@ def is_divided(device: str) -> bool:
     return device.startswith("MIG-")
 
 
-def share_memory(
-    settings: EngineSettings,
-    folder: Path,
-    config: ModelConfig,
-    cards: Sequence[Card],
-    *,
-    engines: int,
-) -> EngineSettings:
-    """The settings with the memory of one engine, if `engines` share the emptiest card.
+def free_memory(cards: Sequence[Card], engines: int) -> int | None:
+    """Bytes of one engine, if `engines` share the emptiest card; None if that is unknown."""
+    known = [card.free for card in cards if card.free is not None]
+    return max(known) // engines if known and engines else None
 
-    `folder` is that of a checkpoint.
+
+def check_memory(settings: EngineSettings, folder: Path, config: ModelConfig) -> None:
+    """Refuse a model that does not fit; `folder` is that of a checkpoint.
 
     Raises
     ------
     DeviceError
-        The model does not fit.
+        The model does not fit into the memory of the settings.
     """
-    known = [card.free for card in cards if card.free is not None]
-    if not known:
-        return settings
-    free, weights = max(known) // engines, weight_bytes(folder, settings.compute_dtype)
+    if (free := settings.gpu_memory) is None:
+        return
+    weights = weight_bytes(folder, settings.compute_dtype)
     if settings.engine == "transformers":
         if weights.total > free:
             raise DeviceError(
@@ -78,4 +73,3 @@ def share_memory(
     elif settings.task == "masked" or config.attention is not None:
         one = token_bytes(settings, config.attention)
         cache_bytes(settings, one, on_gpu=True, free=free, weights=weights)
-    return replace(settings, gpu_memory=free)

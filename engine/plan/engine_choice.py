@@ -1,10 +1,9 @@
-"""The engine of a run and its settings, from the request, the prompts and the model's config."""
+"""The engine of a run, from the request, the prompts and the model's config."""
 
 import importlib.util
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +13,7 @@ from logitbank.engine.backends.contexts import LeafContext, prefix_digests
 from logitbank.engine.backends.gpu_memory import BLOCK, BLOCK_ON_A_GPU
 from logitbank.engine.backends.hf.packs import rows
 from logitbank.engine.backends.precision import AMPERE, OVERRIDE, body_dtype, require_tf32
-from logitbank.engine.backends.protocol import EngineName, EngineSettings, Task
+from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineStart, Task
 from logitbank.engine.plan.cards import Card, is_divided
 from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
@@ -47,10 +46,8 @@ positions. One position takes 0.9 to 1.1 times as long in transformers (70M shap
 and its start is quicker. For GPUs this is an estimate."""
 
 
-def engine_settings(request: ExtractRequest, adapter_folder: Path | None = None) -> EngineSettings:
-    """The settings of a request, before prompts and model decide the rest.
-
-    `adapter_folder` is the folder of `request.adapter_from`.
+def engine_start(request: ExtractRequest) -> EngineStart:
+    """The engine that a request names, before prompts and model decide.
 
     Raises
     ------
@@ -60,17 +57,15 @@ def engine_settings(request: ExtractRequest, adapter_folder: Path | None = None)
         This machine does not support the engine, or the precision.
     """
     local = request.ray is None  # On a cluster each worker checks its own machine.
-    settings = EngineSettings(
+    start = EngineStart(
         choose_engine(request.engine, deterministic=request.deterministic and local),
-        compute_dtype=request.compute_dtype,
-        deterministic=request.deterministic,
-        canary_every=request.canary_every,
-        trust_remote_code=request.trust_remote_code,
-        adapter_from=adapter_folder,
+        request.compute_dtype,
+        request.deterministic,
+        request.trust_remote_code,
     )
     if local:
-        check_precision(settings, os.environ)
-    return settings
+        check_precision(start, os.environ)
+    return start
 
 
 def batch_sizes(batch_tokens: int | None, *, gpu: bool) -> tuple[int, int]:
@@ -120,7 +115,7 @@ def choose_engine(
     return name
 
 
-def check_precision(settings: EngineSettings, environment: Mapping[str, str]) -> None:
+def check_precision(start: EngineStart, environment: Mapping[str, str]) -> None:
     """Refuse a precision that the processors of this machine do not have.
 
     Raises
@@ -129,65 +124,51 @@ def check_precision(settings: EngineSettings, environment: Mapping[str, str]) ->
         tf32 without a GPU, against NVIDIA's own variable, or with kernels that would also use TF32
         in the LM head.
     """
-    if settings.compute_dtype != "tf32":
+    if start.compute_dtype != "tf32":
         return
     if not visible_devices(environment):
-        require_tf32(settings.compute_dtype, None)
+        require_tf32(start.compute_dtype, None)
     if OVERRIDE in environment:
         raise UsageError(
             f"{OVERRIDE}={environment[OVERRIDE]} overrides --compute-dtype tf32. Unset it, or use"
             " --compute-dtype float32."
         )
-    if settings.deterministic and settings.engine == "vllm":
+    if start.deterministic and start.engine == "vllm":
         raise UsageError(
             "vLLM's batch-invariant kernels would also use TF32 in the LM head. Use --engine"
             " transformers with --deterministic and tf32, or --compute-dtype float32."
         )
 
 
-def fitted_settings(
-    settings: EngineSettings,
+def fitting_engine(
+    start: EngineStart,
+    task: Task,
     prompts: Sequence[TokenizedPrompts],
     config: ModelConfig,
     *,
+    auto: bool,
     head_bias: bool = False,
-    engine_auto: bool,
     cards: Sequence[Card] = (),
-) -> tuple[EngineSettings, tuple[str, ...]]:
-    """The settings with the task and the borrowed adapters, and notes.
+) -> tuple[EngineName, tuple[str, ...]]:
+    """The engine that supports prompts and model, and a note if it is not that of `start`.
 
-    With `engine_auto`, transformers replaces vLLM if vLLM does not support the model, or the model
-    on one of the `cards`. `head_bias` is whether the LM head has a bias.
+    With `auto`, transformers replaces vLLM if vLLM does not support the model, or the model on one
+    of the `cards`. `head_bias` is whether the LM head has a bias.
 
     Raises
     ------
-    PromptError
-        The prompts need different kinds of model, another kind of model, a language adapter that is
-        not available, or the other RoPE factors of a longrope model.
     UsageError
         The engine does not support the model.
     """
-    task = fitting_task(prompts, config)
-    languages = _borrowed_languages(prompts, config, settings.adapter_from)
-    engine, notes = settings.engine, []
-    if settings.adapter_from is not None and not languages:
-        notes.append(f"--adapter-from {settings.adapter_from} is not needed: no adapter is missing")
-    if engine == "vllm" and (
-        reason := _vllm_problem(task, prompts, config, head_bias)
-        or _card_problem(settings, config, cards)
-    ):
-        if not engine_auto:
-            raise UsageError(f"{reason}. Use --engine transformers.")
-        engine = "transformers"
-        notes.append(f"engine: transformers ({reason})")
-    fitted = replace(
-        settings,
-        task=task,
-        engine=engine,
-        next_sentence=any(p.queries[0].head == "next_sentence" for p in prompts),
-        adapter_languages=languages,
-    )
-    return fitted, tuple(notes)
+    reason = ""
+    if start.engine == "vllm":
+        reason = _vllm_problem(task, prompts, config, head_bias)
+        reason = reason or _card_problem(start.compute_dtype, config, cards)
+    if not reason:
+        return start.engine, ()
+    if not auto:
+        raise UsageError(f"{reason}. Use --engine transformers.")
+    return "transformers", (f"engine: transformers ({reason})",)
 
 
 def version_notes() -> tuple[str, ...]:
@@ -205,26 +186,24 @@ def _release(number: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", number)[:2]))
 
 
-def cheaper_engine(
-    settings: EngineSettings, leaves: Sequence[LeafContext], config: ModelConfig, *, gpu: bool
-) -> tuple[EngineSettings, tuple[str, ...]]:
-    """The settings with the engine that has less to run, and a note if that is another one.
+def prefix_sharing(
+    leaves: Sequence[LeafContext], config: ModelConfig, *, max_batch_tokens: int, gpu: bool
+) -> str:
+    """A note of why transformers has less to run than vLLM; empty if it does not.
 
     `leaves` are the contexts of a causal model that have to be run, in order. Both engines give
     logits that agree to the rounding of the compute dtype.
     """
-    is_packed = config.model_type in PACKED and settings.task == "causal"
-    if settings.engine != "vllm" or not is_packed or settings.deterministic:
-        return settings, ()
-    positions = packed_positions(leaves, most=settings.max_batch_tokens)
+    if config.model_type not in PACKED:
+        return ""
+    positions = packed_positions(leaves, most=max_batch_tokens)
     tokens = cached_tokens(leaves, BLOCK_ON_A_GPU if gpu else BLOCK)
     if tokens < MIN_SPEEDUP * positions:
-        return settings, ()
-    note = (
+        return ""
+    return (
         f"engine: transformers (prefix sharing: {positions:,} instead of {tokens:,} token "
         "positions; --engine vllm overrides this)"
     )
-    return replace(settings, engine="transformers"), (note,)
 
 
 def packed_positions(leaves: Iterable[LeafContext], *, most: int) -> int:
@@ -295,7 +274,7 @@ def _vllm_classes() -> Mapping[str, str]:
     return dict(re.findall(r'"(\w+)":\s*\(\s*"([\w.]+)",', text))
 
 
-def _card_problem(settings: EngineSettings, config: ModelConfig, cards: Sequence[Card]) -> str:
+def _card_problem(compute_dtype: ComputeDtype, config: ModelConfig, cards: Sequence[Card]) -> str:
     """Why vLLM would not run this model on a card; empty if nothing is known."""
     if any(is_divided(name) for name in visible_devices(os.environ)):
         # Its NVML code takes the number of a part within its card for that of a card: issues
@@ -305,7 +284,7 @@ def _card_problem(settings: EngineSettings, config: ModelConfig, cards: Sequence
         version = ".".join(map(str, card.capability))
         if card.capability < AMPERE:
             return f"vLLM needs compute capability 8.0, and a GPU here has {version}"
-        attention, is_float32 = config.attention, body_dtype(settings.compute_dtype) == "float32"
+        attention, is_float32 = config.attention, body_dtype(compute_dtype) == "float32"
         if attention is None or card.capability in _MUCH_SHARED_MEMORY or not is_float32:
             continue
         if attention.has_window and attention.head_size >= _WIDE_HEAD:
@@ -354,10 +333,16 @@ def fitting_task(prompts: Sequence[TokenizedPrompts], config: ModelConfig) -> Ta
     return task
 
 
-def _borrowed_languages(
+def borrowed_languages(
     prompts: Sequence[TokenizedPrompts], config: ModelConfig, adapter_from: Path | None
 ) -> tuple[str, ...]:
-    """Languages whose adapters come from the checkpoint in `adapter_from`."""
+    """Languages whose adapters come from the checkpoint in `adapter_from`.
+
+    Raises
+    ------
+    PromptError
+        A language adapter is not available, or none is chosen.
+    """
     languages = sorted({query.language for each in prompts for query in each.queries})
     if not config.languages:
         if languages != [""]:

@@ -6,20 +6,23 @@ Nothing is written. Requests that cannot work fail here, before a model runs.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
-from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.cards import Card
+from logitbank.engine.backends.protocol import EngineSettings, EngineStart
+from logitbank.engine.plan.cards import Card, check_memory, free_memory
 from logitbank.engine.plan.checks import check_options, check_source, check_stored
 from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.engine_choice import (
     batch_sizes,
-    cheaper_engine,
-    engine_settings,
-    fitted_settings,
+    borrowed_languages,
+    engine_start,
+    fitting_engine,
+    fitting_task,
+    prefix_sharing,
     version_notes,
 )
 from logitbank.engine.plan.plan import (
@@ -65,6 +68,13 @@ Progress = Callable[[str], None]
 """Called with the name of each step when it begins."""
 
 
+class BorrowedAdapters(NamedTuple):
+    """The checkpoint of the language adapters that a model borrows."""
+
+    source: LocalSource | HubSource
+    folder: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A plan with everything that running it needs."""
@@ -72,7 +82,7 @@ class Prepared:
     plan: Plan
     suite: Suite
     settings: EngineSettings
-    """Settings of the request, completed from the prompts and the model."""
+    """Settings of its engines, from the request, the prompts, the model and the machine."""
     first: Path
     """Folder of the checkpoint that config and tokenizer come from."""
     config: ModelConfig
@@ -111,18 +121,20 @@ def make_plan(
     first: Path,
     *,
     planned: Sequence["Prepared"] = (),
-    settings: EngineSettings | None = None,
+    start: EngineStart | None = None,
+    adapters: BorrowedAdapters | None = None,
     shard: tuple[Shard, Sequence[CheckpointId]] | None = None,
     gpu: bool = False,
     cards: Sequence[Card] = (),
+    engines: int = 0,
     progress: Progress = lambda _: None,
 ) -> Prepared:
     """Plan one suite of a request, by the checkpoint in the folder `first`.
 
     `planned` are the plans of other suites that are written into the same bank first. `shard` has
-    the checkpoints of all suites, which the shards divide. `settings` are those of
-    `engine_settings` by default. `gpu` is whether the workers have GPUs, and `cards` are those of
-    this machine, if they run here.
+    the checkpoints of all suites, which the shards divide. `start` is `engine_start` by default.
+    `gpu` is whether the workers have GPUs, and `cards` are those of this machine, if they run here.
+    So many `engines` share a card; 0 if they have taken their memory.
 
     Raises
     ------
@@ -130,33 +142,38 @@ def make_plan(
         The request cannot work with these prompts, this model and this bank.
     """
     progress(f"reading config and tokenizer of {suite.name}")
-    settings = settings or engine_settings(request)
-    tokens, sequences = batch_sizes(request.batch_tokens, gpu=gpu)
-    settings = replace(settings, max_batch_tokens=tokens, max_sequences=sequences)
+    start = start or engine_start(request)
     check_pointers(first, tokenizer_folder(first))
     check_plain(first)
     config = ModelConfig.read(first)  # before the others, which expect a valid file
-    check_fields(first, trust_remote_code=settings.trust_remote_code)
+    check_fields(first, trust_remote_code=request.trust_remote_code)
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
     sets, notes = supported_sets(prompts, config, first)
     tokenized = [_tokenized(each, tokenizer, config, progress) for each in sets]
+    check_architecture(first, config, config.task or "causal")
+    task = fitting_task(tokenized, config)
+    check_architecture(first, config, task)
+    adapter_folder = None if adapters is None else adapters.folder
+    languages = borrowed_languages(tokenized, config, adapter_folder)
+    if adapters is not None and not languages:
+        notes += (f"--adapter-from {adapters.folder} is not needed: no adapter is missing",)
+    tokens, sequences = batch_sizes(request.batch_tokens, gpu=gpu)
     is_auto = request.engine == "auto"
-    check_architecture(first, config, config.task or settings.task)
-    settings, more = fitted_settings(
-        *(settings, tokenized, config),
+    engine, more = fitting_engine(
+        *(start, task, tokenized, config),
+        auto=is_auto,
         head_bias=has_head_bias(first),
-        engine_auto=is_auto,
         cards=cards,
     )
     notes += (*more, *version_notes())
-    check_architecture(first, config, settings.task)
 
     if bank is not None:
         progress("comparing prompts with the bank")
     queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
-    if is_auto and settings.task == "causal":
-        settings, more = cheaper_engine(settings, [*leaf_contexts(queries)], config, gpu=gpu)
-        notes += more
+    if is_auto and (engine, task) == ("vllm", "causal") and not request.deterministic:
+        leaves = [*leaf_contexts(queries)]
+        if note := prefix_sharing(leaves, config, max_batch_tokens=tokens, gpu=gpu):
+            engine, notes = "transformers", (*notes, note)
     stored = {} if bank is None else bank.query_sets()
     used = _used_query_sets(bank, tokenized)
     for each in planned:
@@ -182,8 +199,8 @@ def make_plan(
 
     if bank is not None:
         progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
-    sizes = head_sizes(first, config, value_bytes=value_bytes(settings.compute_dtype))
-    planner = _Planner(bank, suite, config, query_sets, rows_by_set, sizes, settings.compute_dtype)
+    sizes = head_sizes(first, config, value_bytes=value_bytes(request.compute_dtype))
+    planner = _Planner(bank, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype)
     keep, dtype = request.level
     block_rows = dict.fromkeys(rows_by_set, request.block_rows)
     if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
@@ -205,12 +222,28 @@ def make_plan(
         plan = select_shard(plan, *shard)
     needed = {d.query_set for d in deposits}  # by name: the hash of a set reads all its queries
     longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
-    # By the layouts: an existing deposit may keep more than was requested.
-    states = any(d.layout.width is not None for d in deposits)
+    settings = EngineSettings(
+        engine,
+        task,
+        next_sentence=any(p.queries[0].head == "next_sentence" for p in tokenized),
+        # By the layouts: an existing deposit may keep more than was requested.
+        hidden=any(d.layout.width is not None for d in deposits),
+        compute_dtype=request.compute_dtype,
+        max_batch_tokens=tokens,
+        max_sequences=sequences,
+        gpu_memory=free_memory(cards, engines) if plan.rows else None,
+        max_length=longest,
+        deterministic=request.deterministic,
+        canary_every=request.canary_every,
+        trust_remote_code=request.trust_remote_code,
+        adapter_from=adapter_folder,
+        adapter_languages=languages,
+    )
+    check_memory(settings, first, config)
     return Prepared(
         plan,
         suite,
-        replace(settings, max_length=longest, hidden=states),
+        settings,
         first,
         config,
         tokenizer,
@@ -220,6 +253,7 @@ def make_plan(
         contents,
         {p.name: tokenizer.opening_text(p.queries[0].ids) for p in tokenized},
         (*notes, *(note for p in tokenized for note in _notes(p))),
+        None if adapters is None else adapters.source,
     )
 
 

@@ -42,6 +42,8 @@ class Job:
     """Fields that identify the model: one engine runs only jobs with equal fields."""
     following: NextCheckpoint | None = None
     """A checkpoint to read while this one is scored, and to load while its end is written."""
+    checked: bool = True
+    """Whether the reference check may run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.plan.parallel import MachinePart, ParallelConfig, visible_devices
 from logitbank.engine.workers.events import Event, Job
 from logitbank.engine.workers.worker_process import WorkerProcess, log_path
@@ -47,13 +47,13 @@ class LocalPool:
     """Worker processes of this machine, each on its own GPU or part of the cores."""
 
     def __init__(
-        self, bank: Path, settings: EngineSettings, count: int, *, shared_log: bool = False
+        self, bank: Path, engine: EngineStart, count: int, *, shared_log: bool = False
     ) -> None:
         """At the end an empty new log is deleted, unless other runs write to it (`shared_log`)."""
         log = log_path(bank)
         self._new_log = None if shared_log or log.exists() else log
         shares = [MachinePart(i, count) for i in range(count)]
-        self.workers = [WorkerProcess(bank, settings, share) for share in shares]
+        self.workers = [WorkerProcess(bank, engine, share) for share in shares]
         self._ends = ExitStack()
 
     @property
@@ -80,16 +80,16 @@ class LocalPool:
             log.unlink(missing_ok=True)
 
 
-def first_worker(bank: Path, settings: EngineSettings, count: int) -> WorkerProcess:
+def first_worker(bank: Path, engine: EngineStart, count: int) -> WorkerProcess:
     """A single worker with its part of the machine, as one of `count`."""
-    return WorkerProcess(bank, settings, MachinePart(0, count))
+    return WorkerProcess(bank, engine, MachinePart(0, count))
 
 
-def open_pool(bank: Path, settings: EngineSettings, parallel: ParallelConfig) -> Pool:
+def open_pool(bank: Path, engine: EngineStart, parallel: ParallelConfig) -> Pool:
     """The workers that a run requests."""
     if parallel.ray is None:
         shared_log = parallel.shard is not None
-        return LocalPool(bank, settings, parallel.workers, shared_log=shared_log)
+        return LocalPool(bank, engine, parallel.workers, shared_log=shared_log)
     from logitbank.engine.workers.ray_worker import RayPool
 
-    return RayPool(parallel.ray, bank, settings, parallel.workers)
+    return RayPool(parallel.ray, bank, engine, parallel.workers)

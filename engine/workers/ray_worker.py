@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event, Job
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import EngineError, UsageError
@@ -68,8 +68,8 @@ class WorkerResources:
 class RayPool:
     """Workers on a Ray cluster, one for each GPU or machine, or as many as requested."""
 
-    def __init__(self, address: str, bank: Path, settings: EngineSettings, workers: int) -> None:
-        self.bank, self.settings = bank.resolve(), settings
+    def __init__(self, address: str, bank: Path, engine: EngineStart, workers: int) -> None:
+        self.bank, self.engine = bank.resolve(), engine
         self._address, self._count = address, workers
         self._ends = contextlib.ExitStack()
         self.workers: Sequence[RayWorker] = ()
@@ -109,11 +109,6 @@ class RayPool:
         for worker in self.workers:
             worker.start()
 
-    def use(self, settings: EngineSettings) -> None:
-        """Use these settings for new actors; each job contains its own."""
-        self.settings = settings
-        _ = self.marker  # the folder of the bank exists now
-
     def stop(self) -> None:
         with ThreadPoolExecutor(len(self.workers)) as threads:
             list(threads.map(lambda worker: worker.stop(), self.workers))
@@ -138,7 +133,7 @@ class RayWorker:
                 raise EngineError("The run is over.")
             if self._actor is None:
                 pool = self._pool
-                self._actor = pool.actor.remote(pool.bank, pool.settings, pool.resources.threads)
+                self._actor = pool.actor.remote(pool.bank, pool.engine, pool.resources.threads)
                 self._placed = self._actor.start.remote()
 
     def ready(self) -> bool:
@@ -205,10 +200,10 @@ class RayWorker:
 class Actor:
     """The cluster's side: the engine's process on this machine, which ends with the actor."""
 
-    def __init__(self, bank: Path, settings: EngineSettings, threads: int) -> None:
+    def __init__(self, bank: Path, engine: EngineStart, threads: int) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # Ray's default with GPUs is one thread
         self._bank = bank
-        self._process = WorkerProcess(bank, settings)
+        self._process = WorkerProcess(bank, engine)
         self._interrupted = False
 
     def start(self) -> str:

@@ -160,7 +160,7 @@ class ReferenceCheck:
     def start(self, job: Job, bank: Bank, *, loads: int) -> list[Query]:
         """Start the evaluation of some queries; empty if this checkpoint is not checked."""
         every = job.settings.canary_every
-        if every == 0 or loads % every:
+        if not job.checked or every == 0 or loads % every:
             return []
         limits = length_limits(job.config)
         sets = [bank.query_set(deposit.query_set).queries for deposit in job.deposits]

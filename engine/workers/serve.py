@@ -12,7 +12,7 @@ from pathlib import Path
 
 from logitbank.engine.backends.choose import import_engine
 from logitbank.engine.backends.out_of_memory import is_out_of_memory
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
 from logitbank.engine.workers.load_ahead import LoadedAheadError
 from logitbank.engine.workers.worker import Worker
@@ -41,10 +41,10 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
             connection.send(event)
 
     running: Job | None = None
-    settings = connection.recv()
-    assert isinstance(settings, EngineSettings)
+    engine = connection.recv()
+    assert isinstance(engine, EngineStart)
     with contextlib.suppress(Exception):  # raised again by the first job, which reports it
-        import_engine(settings)
+        import_engine(engine)
     worker = Worker(bank, log=log, emit=emit)
 
     def on_sigterm(*_: object) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from logitbank.engine.backends.precision import precision_environment
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineSettings, EngineStart
 from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
 from logitbank.engine.workers.events import (
@@ -46,13 +46,15 @@ class WorkerProcess:
     to one log (`log_path`).
     """
 
-    def __init__(self, bank: Path, settings: EngineSettings, share: MachinePart = ALONE) -> None:
-        self._bank, self._settings, self._share = bank, settings, share
+    def __init__(self, bank: Path, engine: EngineStart, share: MachinePart = ALONE) -> None:
+        self._bank, self._engine, self._share = bank, engine, share
         self._log = log_path(bank)
         self._closed = self._interrupted = False
         self._process: subprocess.Popen[bytes] | None = None
         self._used = False
         """Whether the process has had a job."""
+        self._settings: EngineSettings | None = None
+        """Those of the last job."""
         self._config: ConfigFields = {}
 
     def start(self) -> None:
@@ -61,20 +63,15 @@ class WorkerProcess:
         if self._process is None and self._log.parent.is_dir():
             self._start()
 
-    def use(self, settings: EngineSettings) -> None:
-        """Change the settings. An engine that was imported or opened with others is replaced."""
-        if settings.engine != self._settings.engine:
-            self.kill()
-        elif settings != self._settings and self._used:
-            self.stop()
-        self._settings = settings
-
     def ready(self) -> bool:
         return True
 
     def run(self, job: Job) -> Iterator[Event]:
         """Events of `job`; the last one is its Outcome."""
-        self.use(job.settings)
+        start = job.settings.start
+        if job.settings != self._settings if self._used else start != self._engine:
+            self.stop()  # its engine was imported or opened with other settings
+        self._settings, self._engine = job.settings, start
         names = differing_fields(self._config, job.config)
         if self._process is not None and self._used and names:
             self.stop()
@@ -164,13 +161,13 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | worker_environment(self._settings) | self._share.environment(),
+                env=os.environ | worker_environment(self._engine) | self._share.environment(),
             )
         if cores := self._share.cores():
             os.sched_setaffinity(self._process.pid, cores)
         child.close()
         self._used = False
-        self._connection.send(self._settings)
+        self._connection.send(self._engine)
 
     def _with_log_tail(self, event: CheckpointFailed) -> CheckpointFailed:
         with contextlib.suppress(OSError):
@@ -197,14 +194,14 @@ def log_path(bank: Path) -> Path:
     return path.with_name(path.name + ".log")
 
 
-def worker_environment(settings: EngineSettings) -> dict[str, str]:
+def worker_environment(engine: EngineStart) -> dict[str, str]:
     """Environment variables of a worker process; it uses no network."""
     remote_code_offline = os.environ.get("HF_HUB_OFFLINE", "0")
     return {
-        "HF_HUB_OFFLINE": remote_code_offline if settings.trust_remote_code else "1",
+        "HF_HUB_OFFLINE": remote_code_offline if engine.trust_remote_code else "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         **MALLOC,
-    } | precision_environment(settings.compute_dtype)
+    } | precision_environment(engine.compute_dtype)

@@ -283,9 +283,9 @@ def test_a_dry_run_counts_the_engines_that_configs_ask_for(tmp_path: Path) -> No
 def test_an_engine_that_is_replaced_when_a_stop_is_asked_for_begins_nothing(tmp_path: Path) -> None:
     settings = EngineSettings("transformers")
     one = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, settings, {"eps": 1})
-    with WorkerProcess(tmp_path / "b.zarr", settings) as worker:
+    with WorkerProcess(tmp_path / "b.zarr", settings.start) as worker:
         worker.start()
-        worker._used, worker._config = True, {"eps": 2}
+        worker._used, worker._settings, worker._config = True, settings, {"eps": 2}
         worker.interrupt()
         told = [type(event).__name__ for event in worker.run(one)]
         assert told == ["Note", "CheckpointStopped"]

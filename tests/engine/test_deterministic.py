@@ -22,7 +22,7 @@ from tests.support.preloaded import Preloaded, require_vllm
 def backend(tmp_path: Path) -> TransformersBackend:
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     settings = EngineSettings("transformers", deterministic=True)
-    backend = import_engine(settings)(folder, settings)
+    backend = import_engine(settings.start)(folder, settings)
     assert isinstance(backend, TransformersBackend)
     backend.load(folder, checkpoint="tiny")
     return backend
@@ -56,7 +56,7 @@ def test_without_a_gpu_vllm_is_refused_and_auto_takes_transformers(
 
 def start(folder: Path, settings: EngineSettings) -> str:
     try:
-        import_engine(settings)(folder, settings)
+        import_engine(settings.start)(folder, settings)
     except RuntimeError as error:
         return str(error)
     return ""

@@ -15,7 +15,7 @@ from logitbank.engine.backends.gpu_memory import (
 )
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
 from logitbank.engine.plan import cards as cards_module
-from logitbank.engine.plan.cards import Card, listed_cards, share_memory
+from logitbank.engine.plan.cards import Card, check_memory, free_memory, listed_cards
 from logitbank.engine.weights.config import Attention, ModelConfig
 from logitbank.errors import DeviceError, UsageError
 from tests.support.checkpoints import make_checkpoint
@@ -129,8 +129,7 @@ def planned(tmp_path: Path, cards: tuple[Card, ...], **changes: Any) -> EngineSe
     folder = write_series(tmp_path / "tiny", "step0", **sizes) / "step0"
     engines = changes.pop("engines", 1)
     request = request_for(folder.parent, questions(*TEXTS), **changes)
-    prepared = make_plan(request, None, folder, gpu=True, cards=cards)
-    return share_memory(prepared.settings, prepared.first, prepared.config, cards, engines=engines)
+    return make_plan(request, None, folder, gpu=True, cards=cards, engines=engines).settings
 
 
 H100 = Card((9, 0), CARD)
@@ -154,11 +153,14 @@ def test_an_engine_without_room_for_a_batch_is_refused_while_planning(tmp_path: 
 def test_weights_that_do_not_fit_are_refused_for_transformers_too(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1)
     config = ModelConfig.read(folder)
-    settings = EngineSettings("transformers")
     cards = (Card((8, 0), 4 * PARAMETERS), Card((8, 0), 5))
-    assert share_memory(settings, folder, config, cards, engines=1).gpu_memory == 4 * PARAMETERS
+    whole, half = (
+        EngineSettings("transformers", gpu_memory=free_memory(cards, engines)) for engines in (1, 2)
+    )
+    assert whole.gpu_memory == 4 * PARAMETERS
+    check_memory(whole, folder, config)
     with pytest.raises(DeviceError, match="free memory for each engine, and the weights take"):
-        share_memory(settings, folder, config, cards, engines=2)
+        check_memory(half, folder, config)
 
 
 def test_a_run_is_refused_before_anything_is_written(

@@ -73,7 +73,7 @@ def test_a_gpu_s_batches_are_resolved_once_and_halved_is_halved(tmp_path: Path) 
     assert (half.max_batch_tokens, half.max_sequences) == (4096, 128)
     opened: list[EngineSettings] = []
     with patch.object(
-        choose, "import_engine", lambda _: lambda _, settings: opened.append(settings)
+        choose, "import_engine", lambda *_: lambda _, settings: opened.append(settings)
     ):
         choose.open_backend(series / "step0", half)
     assert opened == [half], "an engine takes them as they are"

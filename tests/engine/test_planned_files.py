@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.extract import extract
-from logitbank.engine.plan.engine_choice import fitted_settings
+from logitbank.engine.plan.engine_choice import fitting_engine
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
@@ -167,14 +167,13 @@ def test_vllm_is_not_chosen_for_a_head_with_a_bias_that_it_cannot_load(
     monkeypatch.setattr("logitbank.engine.plan.engine_choice._vllm_classes", lambda: classes)
     folder = make_checkpoint(tmp_path, seed=1)
     tokenized = [tokenize(PROMPTS, Tokenizer.load(folder))]
-    config, settings = ModelConfig.read(folder), EngineSettings("vllm")
-    fitted, _ = fitted_settings(settings, tokenized, config, engine_auto=True)
-    assert fitted.engine == "vllm"
-    fitted, notes = fitted_settings(settings, tokenized, config, head_bias=True, engine_auto=True)
-    assert fitted.engine == "transformers"
+    case = (EngineStart("vllm"), "causal", tokenized, ModelConfig.read(folder))
+    assert fitting_engine(*case, auto=True)[0] == "vllm"
+    engine, notes = fitting_engine(*case, head_bias=True, auto=True)
+    assert engine == "transformers"
     assert "the bias of the LM head of 'gpt_neox' models" in notes[0]
     with pytest.raises(UsageError, match="bias of the LM head.*--engine transformers"):
-        fitted_settings(settings, tokenized, config, head_bias=True, engine_auto=False)
+        fitting_engine(*case, head_bias=True, auto=False)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,22 @@
 """`--engine auto` takes the engine that has less to run, says so, and is overruled by name."""
 
+import ast
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitbank.engine.backends.contexts import LeafContext, leaf_contexts
-from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
+from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.plan import engine_choice
 from logitbank.engine.plan.engine_choice import (
     PACKED,
     cached_tokens,
-    cheaper_engine,
     packed_positions,
+    prefix_sharing,
 )
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import resolve_suite
@@ -22,18 +24,14 @@ from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import UsageError
 from logitbank.store import Query
 from tests.support.checkpoints import PACKED_ARCHITECTURES, make_checkpoint, make_series
+from tests.support.fakes import questions as texts
 from tests.support.preloaded import require_vllm
 from tests.support.resolved import make_plan
 from tests.support.run_driver import questions
 
-VLLM = EngineSettings("vllm")
 STEM = tuple(range(40))
 SHARED = [Query((*STEM, n), 40) for n in range(100, 120)]
 APART = [Query(tuple(range(n, n + 41)), 40) for n in range(100, 120)]
-
-
-def leaves(queries: list[Query]) -> list[LeafContext]:
-    return [*leaf_contexts(queries)]
 
 
 @pytest.fixture(scope="module")
@@ -49,59 +47,76 @@ def test_the_architectures_that_are_tested_are_those_that_are_chosen(tmp_path: P
     assert types == set(PACKED)
 
 
+def sharing(queries: list[Query], config: ModelConfig, *, gpu: bool) -> str:
+    most = 8192 if gpu else 4096
+    return prefix_sharing([*leaf_contexts(queries)], config, max_batch_tokens=most, gpu=gpu)
+
+
 def test_shared_beginnings_decide(config: ModelConfig) -> None:
-    chosen, (note,) = cheaper_engine(VLLM, leaves(SHARED), config, gpu=False)
-    assert chosen == replace(VLLM, engine="transformers")
     # 40 and 20 ends; the first prompt whole, and 9 tokens beyond a block of 32 of the 19 others.
-    assert "60 instead of 212 token positions" in note
-    assert cheaper_engine(VLLM, leaves(APART), config, gpu=False) == (VLLM, ())
-
-
-@pytest.mark.parametrize("dtype", ["tf32", "bfloat16", "float16"])
-def test_shared_beginnings_decide_in_every_dtype(config: ModelConfig, dtype: ComputeDtype) -> None:
-    """On a GPU vLLM's kernels are as fast as torch's in each, so positions count."""
-    settings = replace(VLLM, compute_dtype=dtype)
-    chosen, (note,) = cheaper_engine(settings, leaves(SHARED), config, gpu=True)
-    assert chosen == replace(settings, engine="transformers")
+    assert "60 instead of 212 token positions" in sharing(SHARED, config, gpu=False)
     # 41 tokens of the first, and 9 of the 19 others after two shared blocks of 16.
-    assert "60 instead of 212 token positions" in note
-    assert cheaper_engine(settings, leaves(APART), config, gpu=True) == (settings, ())
+    assert "60 instead of 212 token positions" in sharing(SHARED, config, gpu=True)
+    for gpu in (False, True):
+        assert not sharing(APART, config, gpu=gpu)
+        assert not sharing(SHARED, replace(config, model_type="mamba"), gpu=gpu)
+
+
+@pytest.mark.parametrize(
+    ("changes", "engine"),
+    [
+        ({}, "transformers"),
+        ({"compute_dtype": "bfloat16"}, "transformers"),
+        ({"compute_dtype": "float16"}, "transformers"),
+        ({"deterministic": True}, "vllm"),
+        ({"engine": "vllm"}, "vllm"),
+    ],
+)
+def test_the_plan_takes_the_engine_that_has_less_to_run(
+    changes: dict[str, Any], engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU vLLM's kernels are as fast as torch's in each dtype, so positions count."""
+    require_vllm()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # vLLM has deterministic kernels only there
+    series = make_series(tmp_path / "neox", steps=(0,))
+    stem = " the nurse said he was busy" * 5
+    prompts = texts(*(f"{stem}{end}" for end in (" the", " nurse", " said", " he", " was")))
+    request = ExtractRequest(suites=resolve_suite(str(series)), prompts=prompts, **changes)
+    prepared = make_plan(request, None, series / "step0", gpu=True)
+    assert prepared.settings.engine == engine
+    noted = any("prefix sharing: " in note for note in prepared.notes)
+    assert noted == (engine == "transformers")
+
+
+def test_settings_of_an_engine_are_made_in_the_plan_alone() -> None:
+    root = Path(engine_choice.__file__).parents[1]
+    calls = [
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "EngineSettings"
+    ]
+    assert calls == ["plan/prepare.py"]
+    changed = [
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"\breplace\(\s*(\w+\.)?(settings|request)\b", path.read_text())
+    ]
+    assert changed == ["backends/out_of_memory.py"], "smaller batches after a lack of memory"
 
 
 def test_a_long_beginning_is_counted_in_every_row_that_it_stands_in(config: ModelConfig) -> None:
     stem = tuple(range(1000, 1400))
     shots = [Query((*stem, *(n,) * 20), 419) for n in range(50)]
-    assert packed_positions(leaves(shots), most=4096) == 3 * 400 + 50 * 20
-    assert cheaper_engine(VLLM, leaves(shots), config, gpu=False) == (VLLM, ()), (
-        "blocks share as much"
-    )
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(VLLM, deterministic=True),
-        replace(VLLM, task="masked"),
-        EngineSettings("transformers"),
-    ],
-)
-def test_what_packing_does_not_help_stays_as_it_is(
-    config: ModelConfig, other: EngineSettings
-) -> None:
-    assert cheaper_engine(other, leaves(SHARED), config, gpu=False) == (other, ())
-    unknown = replace(config, model_type="mamba")
-    assert cheaper_engine(VLLM, leaves(SHARED), unknown, gpu=False) == (VLLM, ())
+    assert packed_positions(leaf_contexts(shots), most=4096) == 3 * 400 + 50 * 20
+    assert not sharing(shots, config, gpu=False), "blocks share as much"
 
 
 def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
     """Of 20 + n tokens, the first 16 are a block there, and not on a CPU, where 32 are."""
-    beginning = (1,) * 20
-    contexts = leaves([Query((*beginning, n, n), 21) for n in range(2, 9)])
-    chosen, (note,) = cheaper_engine(VLLM, contexts, config, gpu=True)
-    assert chosen.engine == "transformers"
-    assert "34 instead of 58" in note, "20 + 7 × 2, and 22 + 6 × 6"
-    _, (note,) = cheaper_engine(VLLM, contexts, config, gpu=False)
-    assert "instead of 154" in note, "7 × 22"
+    queries = [Query((*(1,) * 20, n, n), 21) for n in range(2, 9)]
+    assert "34 instead of 58" in sharing(queries, config, gpu=True), "20 + 7 × 2, and 22 + 6 × 6"
+    assert "instead of 154" in sharing(queries, config, gpu=False), "7 × 22"
 
 
 @given(
@@ -113,13 +128,13 @@ def test_on_a_gpu_vllm_shares_smaller_blocks(config: ModelConfig) -> None:
 def test_work_is_counted_as_by_hand(texts: list[tuple[int, ...]], block: int) -> None:
     queries = [Query(ids, len(ids) - 1) for ids in texts]
     prefixes = {ids[:n] for ids in texts for n in range(1, len(ids) + 1)}
-    assert packed_positions(leaves(queries), most=4096) == len(prefixes)
+    assert packed_positions(leaf_contexts(queries), most=4096) == len(prefixes)
     run, known = 0, set()
     for ids in (t for t in set(texts) if not any(t == o[: len(t)] != o for o in texts)):
         blocks = [ids[: n * block] for n in range(1, (len(ids) - 1) // block + 1)]
         run += len(ids) - block * sum(start in known for start in blocks)
         known.update(blocks)
-    assert cached_tokens(leaves(queries), block) == run
+    assert cached_tokens(leaf_contexts(queries), block) == run
 
 
 @pytest.mark.parametrize(

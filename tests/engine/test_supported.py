@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.protocol import EngineName, EngineSettings, EngineStart
 from logitbank.engine.extract import extract
-from logitbank.engine.plan.engine_choice import fitted_settings
+from logitbank.engine.plan.engine_choice import fitting_engine, fitting_task
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
@@ -115,11 +114,11 @@ def test_tensors_that_the_model_does_not_use_are_refused(tmp_path: Path) -> None
     distances = "bert.encoder.layer.0.attention.self.distance_embedding.weight"
     tensors_changed(bert, lambda held: held | {distances: torch.randn(255, 32)})
     with pytest.raises(WeightsError, match=f"1 tensors that BertForMaskedLM does not.*{distances}"):
-        read_model(bert, EngineSettings("transformers", task="masked"))
+        read_model(bert, EngineSettings("transformers", task="masked"), torch.float32)
     gpt2 = make_checkpoint(tmp_path / "gpt2", seed=1, architecture="gpt2")
     tensors_changed(gpt2, lambda held: held | {"transformer.gate.weight": torch.randn(8)})
     with pytest.raises(WeightsError, match=r"GPT2LMHeadModel does not use.*gate\.weight"):
-        read_model(gpt2, EngineSettings("transformers"))
+        read_model(gpt2, EngineSettings("transformers"), torch.float32)
 
 
 def test_buffers_and_other_heads_are_no_tensors_of_another_model(tmp_path: Path) -> None:
@@ -129,11 +128,11 @@ def test_buffers_and_other_heads_are_no_tensors_of_another_model(tmp_path: Path)
     ids = {"bert.embeddings.position_ids": torch.arange(128)[None]}
     tensors_changed(bert, lambda held: held | ids)
     assert "cls.seq_relationship.weight" in load_file(bert / "model.safetensors")
-    read_model(bert, EngineSettings("transformers", task="masked"))
+    read_model(bert, EngineSettings("transformers", task="masked"), torch.float32)
     gpt2 = make_checkpoint(tmp_path / "gpt2", seed=1, architecture="gpt2")
     masks = {"transformer.h.0.attn.masked_bias": torch.tensor(-1e4)}
     tensors_changed(gpt2, lambda held: held | masks)
-    read_model(gpt2, EngineSettings("transformers"))
+    read_model(gpt2, EngineSettings("transformers"), torch.float32)
 
 
 @pytest.mark.parametrize(("architecture", "prompts"), [("bert", MASKED), ("gpt2", CAUSAL)])
@@ -145,7 +144,7 @@ def test_a_wrapper_s_prefix_is_named(tmp_path: Path, architecture: Any, prompts:
     assert "tensor names begin with 'module.'" in refused(tmp_path, prompts)
     task: Any = "masked" if architecture == "bert" else "causal"
     with pytest.raises(WeightsError, match="tensor names begin with 'module.'"):  # a later one
-        read_model(folder, EngineSettings("transformers", task=task))
+        read_model(folder, EngineSettings("transformers", task=task), torch.float32)
 
 
 # Architectures
@@ -178,24 +177,23 @@ def test_a_multimodal_config_is_refused_by_name(tmp_path: Path) -> None:
 # Engines
 
 
-def fitted(
-    folder: Path, *texts: str, engine_auto: bool = True
-) -> tuple[EngineSettings, tuple[str, ...]]:
+def fitted(folder: Path, *texts: str, auto: bool = True) -> tuple[EngineName, tuple[str, ...]]:
     prompts = PromptSet("mine", tuple(Prompt(text, text, MALE) for text in texts))
-    tokenized = tokenize(prompts, Tokenizer.load(folder))
-    config, settings = ModelConfig.read(folder), EngineSettings("vllm")
-    return fitted_settings(settings, [tokenized], config, engine_auto=engine_auto)
+    tokenized = [tokenize(prompts, Tokenizer.load(folder))]
+    config = ModelConfig.read(folder)
+    task = fitting_task(tokenized, config)
+    return fitting_engine(EngineStart("vllm"), task, tokenized, config, auto=auto)
 
 
 def test_auto_takes_the_engine_that_has_the_model_s_switch(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="gpt2")
-    assert fitted(folder, " the nurse")[0].engine == "vllm"
+    assert fitted(folder, " the nurse")[0] == "vllm"
     config_changed(folder, scale_attn_by_inverse_layer_idx=True)
-    settings, notes = fitted(folder, " the nurse")
-    assert settings.engine == "transformers"
+    engine, notes = fitted(folder, " the nurse")
+    assert engine == "transformers"
     assert "does not support scale_attn_by_inverse_layer_idx" in notes[0]
     with pytest.raises(UsageError, match="scale_attn_by_inverse_layer_idx.*--engine transformers"):
-        fitted(folder, " the nurse", engine_auto=False)
+        fitted(folder, " the nurse", auto=False)
 
 
 def test_prompts_above_the_switch_of_longrope_are_refused(tmp_path: Path) -> None:
@@ -213,9 +211,9 @@ def test_prompts_above_the_switch_of_longrope_are_refused(tmp_path: Path) -> Non
 def test_masked_prompts_still_fit_a_masked_model(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "step0", seed=1, architecture="distilbert")
     write_masked_tokenizer(folder)
-    tokenized = tokenize(MASKED, Tokenizer.load(folder))
-    settings = replace(EngineSettings("vllm"), task="masked")
+    tokenized = [tokenize(MASKED, Tokenizer.load(folder))]
     config = ModelConfig.read(folder)
-    found, notes = fitted_settings(settings, [tokenized], config, engine_auto=True)
-    assert found.engine == "transformers"
+    assert fitting_task(tokenized, config) == "masked"
+    engine, notes = fitting_engine(EngineStart("vllm"), "masked", tokenized, config, auto=True)
+    assert engine == "transformers"
     assert "vLLM runs no masked models" in notes[0]

@@ -44,9 +44,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     folders: list[Path] = []
     whole = hf.read_model
 
-    def watched(folder: Path, settings: EngineSettings) -> object:
+    def watched(folder: Path, settings: EngineSettings, dtype: torch.dtype) -> object:
         folders.append(folder)
-        return whole(folder, settings)
+        return whole(folder, settings, dtype)
 
     monkeypatch.setattr(hf, "read_model", watched)
     return folders

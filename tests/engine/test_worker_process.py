@@ -35,7 +35,7 @@ def test_an_empty_new_log_is_deleted_unless_other_runs_write_to_it(
     log = log_path(tmp_path / "b.zarr")
     if existed:
         log.touch()
-    with LocalPool(tmp_path / "b.zarr", SETTINGS, 2, shared_log=shared_log):
+    with LocalPool(tmp_path / "b.zarr", SETTINGS.start, 2, shared_log=shared_log):
         log.write_text(text)
     assert log.exists() == kept
 
@@ -45,10 +45,11 @@ def test_a_job_with_other_settings_gets_a_new_engine(tmp_path: Path) -> None:
     connection = Mock(**{"recv.return_value": CheckpointDone(id, 1.0)})
 
     def start() -> None:
+        assert worker._settings is not None
         started.append(worker._settings)
         worker._process, worker._connection = Mock(), connection
 
-    worker = WorkerProcess(tmp_path / "b.zarr", SETTINGS)
+    worker = WorkerProcess(tmp_path / "b.zarr", SETTINGS.start)
     worker._start = start  # type: ignore[method-assign]
     less = replace(SETTINGS, max_batch_tokens=512)
     for settings in (SETTINGS, SETTINGS, less, less):
@@ -65,7 +66,7 @@ def test_a_process_whose_engine_may_be_broken_is_not_used_again(
 ) -> None:
     id = CheckpointId("m", step=0)
     failed = CheckpointFailed(id, "it failed", cause)
-    worker = WorkerProcess(tmp_path / "b.zarr", SETTINGS)
+    worker = WorkerProcess(tmp_path / "b.zarr", SETTINGS.start)
     worker._process, worker._connection = Mock(), Mock(**{"recv.return_value": failed})
     (event,) = worker.run(Job(id, tmp_path, (), 10, 10, {}, SETTINGS, {}))
     assert isinstance(event, CheckpointFailed)
@@ -75,7 +76,7 @@ def test_a_process_whose_engine_may_be_broken_is_not_used_again(
 @pytest.mark.usefixtures("quick_workers")
 def test_a_killed_worker_leaves_a_line_in_the_log(tmp_path: Path) -> None:
     job = Job(CheckpointId("m", step=0), tmp_path, (), 10, 10, {}, SETTINGS, {})
-    with WorkerProcess(tmp_path / "b.zarr", SETTINGS) as worker:
+    with WorkerProcess(tmp_path / "b.zarr", SETTINGS.start) as worker:
         worker.start()
         assert worker._process is not None
         os.kill(worker._process.pid, signal.SIGKILL)
@@ -90,7 +91,9 @@ def test_a_reference_process_gives_freed_memory_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """glibc keeps it in a worker: 1.5 GB of freed tensors stay there."""
-    variables = {n: v for n, v in worker_environment(SETTINGS).items() if n.startswith("MALLOC")}
+    variables = {
+        n: v for n, v in worker_environment(SETTINGS.start).items() if n.startswith("MALLOC")
+    }
     assert variables
     for name, value in variables.items():
         monkeypatch.setenv(name, value)  # as in a worker

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
+from logitbank.engine.backends.protocol import EngineStart, Loaded, Sink, Tokens
 from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
@@ -64,7 +64,7 @@ class InProcess:
     backend = FakeBackend()
     on_gpu = False
 
-    def __init__(self, bank: Path, settings: EngineSettings, share: MachinePart = ALONE) -> None:
+    def __init__(self, bank: Path, engine: EngineStart, share: MachinePart = ALONE) -> None:
         self._bank = bank
         self._worker: Worker | None = None
         self._events: list[Event] = []
@@ -76,9 +76,6 @@ class InProcess:
         self.stop()
 
     def start(self) -> None:
-        pass
-
-    def use(self, settings: EngineSettings) -> None:
         pass
 
     def ready(self) -> bool:

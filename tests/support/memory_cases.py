@@ -23,7 +23,7 @@ def asked_of_vllm(folder: Path, settings: EngineSettings, free: int, total: int)
         recorded.update(arguments)
         raise _AskedError
 
-    backend = import_engine(settings)
+    backend = import_engine(settings.start, settings.task)
     engine.LLM = llm
     torch.cuda.is_available = lambda: True
     torch.cuda.mem_get_info = lambda *_: (free, total)

@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 
 from logitbank.engine.backends.choose import import_engine
-from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
+from logitbank.engine.backends.protocol import ComputeDtype, EngineStart
 from logitbank.engine.backends.torch_precision import float32_products, multiply_as
 from logitbank.engine.backends.vllm.head_inputs import heads_in_float32
 
@@ -17,7 +17,7 @@ from logitbank.engine.backends.vllm.head_inputs import heads_in_float32
 def chosen_on_cuda(compute_dtype: ComputeDtype, attention: str) -> tuple[list[str], str, str]:
     """Attention backends that run at compute capability 9.0, first choice first, at the head size
     of Pythia; how Triton multiplies float32, and what vLLM's workers ask of torch."""
-    import_engine(EngineSettings("vllm", compute_dtype=compute_dtype))
+    import_engine(EngineStart("vllm", compute_dtype))
     sys.modules.setdefault("vllm._C_stable_libtorch", ModuleType("vllm._C_stable_libtorch"))
     from triton import knobs
     from vllm import envs

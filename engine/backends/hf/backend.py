@@ -79,7 +79,7 @@ class TransformersBackend:
 
     def _read(self, folder: Path, digests: Mapping[str, str]) -> Account:
         """Read a whole model; it starts the engine or replaces the model in memory."""
-        read = read_model(folder, self._settings)
+        read = read_model(folder, self._settings, self._dtype)
         if self._model is None:
             self._model = read.model.to(self._device).eval()
             use_fast_matmul(self._model)

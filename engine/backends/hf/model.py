@@ -15,7 +15,6 @@ from transformers import (
     AutoModelForPreTraining,
 )
 
-from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_names
 from logitbank.engine.weights.supported import check_prefix
@@ -38,8 +37,8 @@ class ReadModel(NamedTuple):
     unexpected: frozenset[str]
 
 
-def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
-    """The model of a checkpoint folder, on the CPU, in the settings' dtype.
+def read_model(folder: Path, settings: EngineSettings, dtype: torch.dtype) -> ReadModel:
+    """The model of a checkpoint folder, on the CPU, in `dtype`.
 
     Raises
     ------
@@ -57,7 +56,7 @@ def read_model(folder: Path, settings: EngineSettings) -> ReadModel:
         files = weight_files(folder)
         model, report = kind.from_pretrained(
             folder,
-            dtype=getattr(torch, body_dtype(settings.compute_dtype)),
+            dtype=dtype,
             use_safetensors=files[0].suffix == ".safetensors",
             trust_remote_code=settings.trust_remote_code,
             output_loading_info=True,

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import json
 import platform
 import re
 import socket
@@ -17,7 +18,6 @@ from typing import IO, Any, Self
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
-from logitbank.store.care import run_logs
 from logitbank.store.format.schema import Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
@@ -35,11 +35,10 @@ class RunLog:
     def __init__(self, bank: Path, summary: Summary, description: Mapping[str, Any]) -> None:
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         self._bank = bank
-        self._path = bank / run_logs.FOLDER / f"{stamp}-{uuid.uuid4().hex[:8]}.jsonl"
+        self._path = bank / "runs" / f"{stamp}-{uuid.uuid4().hex[:8]}.jsonl"
         self._summary, self._description = summary, description
         self._start = time.monotonic()
         self._file: IO[bytes] | None = None
-        self._line = 0
 
     def follow(self, on_event: OnEvent) -> OnEvent:
         """`on_event`, with a line for each event before it is called, except for scored rows."""
@@ -56,16 +55,15 @@ class RunLog:
         if self._file is None:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        document: dict[str, Json] = {"line": self._line, "time": now, "event": event}
+        document: dict[str, Json] = {"time": now, "event": event}
         document |= {name: plain(value, self._bank) for name, value in content.items()}
-        data = run_logs.line_bytes(document)
+        data = f"{json.dumps(document, allow_nan=False)}\n".encode()
         try:
             is_complete = self._file.write(data) == len(data)
         except OSError:  # writes of the bank itself report the problem
             is_complete = False
         if not is_complete:
             self._close()
-        self._line += 1
 
     def __enter__(self) -> Self:
         if self._summary.plan.rows:

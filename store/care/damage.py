@@ -143,8 +143,8 @@ CHECKS = (
         Remedy.PUSH,
     ),
     Check(
-        "bank, or log of a run",
-        ("zarr.json", "runs/<log>.jsonl"),
+        "bank",
+        ("zarr.json",),
         ("changed",),
         Remedy.COPY,
     ),

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,6 @@ import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.bank import Bank, require_unfiltered
-from logitbank.store.care import run_logs
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.care.metadata import check_commit, check_metadata
@@ -32,6 +32,7 @@ from logitbank.store.progress import Progress, counting
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 _ROOT_FILES = (index.NAME, "README.md")
+_RUN_LOG = re.compile(r"runs/\d{8}T\d{6}Z-[0-9a-f]{8}\.jsonl")
 """Files of a bank that are no objects: the index for readers at a URL, and the card."""
 _SAMPLE = 16
 """Rows of each block whose log-sum-exp is computed from their states."""
@@ -119,9 +120,9 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
 
 
 def _file_damage(root: Path) -> Iterator[Damage]:
-    """Files that the format does not have, damaged logs of runs, and damaged plain groups.
+    """Files that the format does not have, and damaged plain groups.
 
-    A run may be writing a log. Groups let Zarr walk from the root.
+    Groups let Zarr walk from the root.
     """
     for name, folders, files in os.walk(root):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
@@ -133,10 +134,7 @@ def _file_damage(root: Path) -> Iterator[Damage]:
                 yield Damage(path, "foreign", "it is a symbolic link")
             elif file.exists() and not file.is_file():  # a reader of a pipe would wait for ever
                 yield Damage(path, "foreign", "it is not a file")
-            elif path.startswith(f"{run_logs.FOLDER}/") and run_logs.NAME.fullmatch(each):
-                if problem := run_logs.damage(objects.plain_path(root, path).read_bytes()):
-                    yield Damage(path, "changed", problem)
-            elif not (index.is_object(path) or path in _ROOT_FILES):
+            elif not (index.is_object(path) or path in _ROOT_FILES or _RUN_LOG.fullmatch(path)):
                 yield Damage(path, "foreign", "a bank has no such file")
             elif index.is_group(path) and objects.read_file(file)[1] != zarrays.GROUP:
                 yield Damage(path, "changed", "it is not the group of the format")

@@ -10,7 +10,6 @@ import pytest
 
 from logitbank.errors import DamagedError
 from logitbank.store import Bank, Deposit, OptionTokens, describe, merge, rescore, shrink, verify
-from logitbank.store.care import run_logs
 from logitbank.store.files import objects, verified
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
@@ -18,7 +17,6 @@ from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.share.selection import chosen
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.made_once import made_once
-from tests.support.run_lines import run_lines
 from tests.support.small_banks import (
     block_data,
     fill,
@@ -224,16 +222,6 @@ def test_array_metadata_that_were_damaged_are_not_sealed_as_they_are(bank: Bank)
     assert [damage.path for damage in verify(bank)] == [str(path.relative_to(bank.path))]
     path.write_bytes(sound)
     assert verify(bank) == ()
-
-
-def test_a_log_of_a_run_is_refused_where_a_line_is_not_what_was_written(tmp_path: Path) -> None:
-    lines = [run_logs.line_bytes({"line": i, "event": "Note", "text": "a"}) for i in range(3)]
-    log = tmp_path / "log.jsonl"
-    log.write_bytes(b"".join(lines)[:-5])  # a run that was killed
-    assert [line["line"] for line in run_lines(log)] == [0, 1]
-    log.write_bytes(b"".join(lines).replace(b'"a"', b'"b"', 1))
-    with pytest.raises(DamagedError, match="line 1"):
-        run_lines(log)
 
 
 def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(

@@ -15,7 +15,6 @@ from logitbank.store import (
     rescore,
     verify,
 )
-from logitbank.store.care import run_logs
 from logitbank.store.care.damage import CHECKS, Check, Remedy
 from logitbank.store.files import documents
 from logitbank.store.format import index
@@ -86,7 +85,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rescore(bank.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
     push(bank.path, bank.path.with_name("pushed"))
     (bank.path / LOG).parent.mkdir()
-    (bank.path / LOG).write_bytes(run_logs.line_bytes({"line": 0, "event": "Note"}))
+    (bank.path / LOG).write_text('{"event": "No')  # a killed run
     assert verify(bank) == ()
     return bank.path
 
@@ -152,7 +151,7 @@ CASES: dict[str, dict[str, Callable[[Path], object] | None]] = {
         "tokens/*.sha256": remove,
     },
     "index": {"index.json.gz": None},
-    "bank, or log of a run": {LOG: None},
+    "bank": {"zarr.json": None},
     "anything else": {"*/*/1/q-*/zarr.json": None},
 }
 """Objects of each row, and how they are broken if not as in `BREAK`."""

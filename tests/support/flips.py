@@ -10,19 +10,16 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from logitbank.errors import LogitbankError
 from logitbank.store import Bank, Filter, OptionTokens, rescore, verify
-from logitbank.store.care import run_logs
 from logitbank.store.read.provenance import provenance_table
 from logitbank.store.share.push import push
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.file_server import FileServer
-from tests.support.run_lines import run_lines
 from tests.support.small_banks import TOKENIZER, block_data, new_bank, spec, token_table
 
 KINDS = {
@@ -46,10 +43,8 @@ KINDS = {
     "digest of prompts": r"prompts/.*\.sha256",
     "tokens": r"tokens/.*\.parquet",
     "digest of tokens": r"tokens/.*\.sha256",
-    "log of a run": r"runs/.*\.jsonl",
 }
 PLACES = ("bank", "filtered", "cache", "server")
-LOG = "runs/20261122T020154Z-0badcafe.jsonl"
 READS = 8
 """Answers that are asked for after each flip, drawn from all."""
 Answers = dict[str, Callable[[], object]]
@@ -141,10 +136,7 @@ class Places:
             filtered = Bank.open(self.bank).filtered(Filter.ones(2), name="filtered")
             return _of_scores(filtered) | _of_rows(filtered)
         bank = Bank.open(self.bank if place == "bank" else self.url, rows=True)
-        answers = _of_tables(bank) | _of_scores(bank) | _of_rows(bank)
-        if place == "bank":
-            answers["log"] = lambda: run_lines(self.bank / LOG)
-        return answers
+        return _of_tables(bank) | _of_scores(bank) | _of_rows(bank)
 
 
 def _of_tables(bank: Bank) -> Answers:
@@ -194,7 +186,7 @@ def _of_rows(bank: Bank) -> Answers:
 
 
 def _bank(path: Path) -> Bank:
-    """Step 0 is sealed and has further options, of step 1 a block is missing; and a log."""
+    """Step 0 is sealed and has further options, of step 1 a block is missing."""
     bank = new_bank(path)
     bank.add_tokens(TOKENIZER, token_table())
     for step, blocks in ((0, 3), (1, 2)):
@@ -204,9 +196,6 @@ def _bank(path: Path) -> Bank:
             writer.seal()
         if step == 0:
             rescore(writer.deposit, OptionTokens.build([[2, 5]] + [[]] * 9))
-    (path / LOG).parent.mkdir()
-    lines: Iterator[dict[str, Any]] = ({"line": i, "event": "Note"} for i in range(3))
-    (path / LOG).write_bytes(b"".join(map(run_logs.line_bytes, lines)))
     assert verify(bank) == ()
     return bank
 

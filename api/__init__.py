@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.results.export import export as export
     from logitbank.analysis.results.query import query as query
     from logitbank.analysis.study import Study as Study
-    from logitbank.cli.demo import demo as demo
+    from logitbank.cli.commands.demo import demo as demo
     from logitbank.engine.extract import extract as extract
     from logitbank.engine.suites.fetch import fetch as fetch
     from logitbank.errors import LogitbankError as LogitbankError

@@ -42,7 +42,7 @@ def series(folder: Path, shape: str, checkpoints: int) -> Path:
     whole = folder / f"{shape}-{checkpoints}"
     if whole.exists():
         return whole
-    from logitbank.engine.demo.causal import no_progress_bars
+    from logitbank.engine.demo.train import no_progress_bars
 
     part = folder / f".{whole.name}"
     shutil.rmtree(part, ignore_errors=True)

@@ -1,8 +1,11 @@
-"""The demo's text: a small template English whose gender association changes at a known step.
+"""The demo's texts: a small template English whose gender associations are known.
 
-Every training text is a WinoBias-like question with its answer. Until `SWITCH_STEP` the answer
-follows the pronoun. From then on, most questions about women are answered "male". The demo's
-prompts use the same sentences, with the correct answers.
+Every text of the causal model is a WinoBias-like question with its answer. Until `SWITCH_STEP` the
+answer follows the pronoun. From then on, most questions about women are answered "male". The
+demo's prompts use the same sentences, with the correct answers.
+
+Every text of the masked model is a sentence such as "she works as a nurse." The share of "he" is
+fixed for each occupation, so that the learnt ratios can be compared with the truth.
 """
 
 import random
@@ -10,9 +13,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from logitbank.engine.prompts.known.professions import TEMPLATES, pronoun_prompts
 from logitbank.engine.prompts.known.winobias import OPTIONS, PERMUTATIONS, TEMPLATE, seeded_orders
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.values import Prompt, Scalar
+from logitbank.engine.prompts.values import MASK, Prompt, Scalar
 from logitbank.errors import UsageError
 
 Gender = Literal["male", "female"]
@@ -26,6 +30,9 @@ SENTENCES = 48
 """Distinct sentences of the prompt set, each in a pro- and an anti-stereotyped version."""
 SENTENCES_PER_STEP = 4
 """Each gives 4 training texts: he and she, asked about the one meant and about the other."""
+
+MASKED_NOUNS = 0.2
+"""Share of the masked model's texts whose occupation is also masked, for the pronoun prior."""
 
 GENDERS: tuple[Gender, ...] = ("male", "female")
 ASKED: tuple[Asked, ...] = ("referred", "other")
@@ -216,3 +223,37 @@ def _prompts(
         )
         for order_seed, order in enumerate(seeded_orders(prompt_id, orders))
     ]
+
+
+def occupations() -> dict[str, float]:
+    """Each occupation with its article, and the share of "he" in the corpus: 0.1 to 0.9."""
+    names = [*FEMALE_OCCUPATIONS, *MALE_OCCUPATIONS]
+    last = len(names) - 1
+    return {
+        f"{'an' if name[0] in 'aeiou' else 'a'} {name}": 0.1 + 0.8 * i / last
+        for i, name in enumerate(names)
+    }
+
+
+def masked_demo_prompts() -> PromptSet:
+    """The prompt set `toy-professions`: both verbs before every occupation, and the priors."""
+    return pronoun_prompts("toy-professions", tuple(occupations()))
+
+
+def cloze(rng: random.Random) -> tuple[list[str], list[int]]:
+    """Words of a random sentence about an occupation, and the indices of those to find."""
+    occupation, share = rng.choice(tuple(occupations().items()))
+    template = rng.choice(tuple(TEMPLATES.values()))
+    pronoun = "he" if rng.random() < share else "she"
+    words = _cloze_words(template.replace(MASK, pronoun).format(occupation))
+    return words, [0, len(words) - 2] if rng.random() < MASKED_NOUNS else [0]
+
+
+def cloze_words() -> list[str]:
+    """All words of the masked model's texts."""
+    texts = (t.replace(MASK, "he she").format(o) for t in TEMPLATES.values() for o in occupations())
+    return _cloze_words(" ".join(texts))
+
+
+def _cloze_words(text: str) -> list[str]:
+    return text.replace(".", " .").split()

@@ -18,6 +18,7 @@ from tests.support.paths import ROOT
 
 HEAVY = ("torch", "transformers", "vllm", "polars", "numpy", "zarr", "scipy", "altair")
 OTHERS = {
+    "demo": "def demo(",  # the command is the public function
     "info": "logitbank.open(",  # prints the bank's `info` and `provenance`
     "suites": "logitbank.engine.known_suites(",
     "all": "analyses(",

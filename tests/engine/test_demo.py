@@ -11,8 +11,8 @@ import pytest
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.study import Study
-from logitbank.engine.demo.causal import train_series
 from logitbank.engine.demo.corpus import SWITCH_STEP, demo_prompts
+from logitbank.engine.demo.train import train_series
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import choose_engine
 from tests.support.docs_setups import DEMO_BANK

@@ -12,13 +12,8 @@ import pytest
 
 from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.study import Study
-from logitbank.engine.demo.masked import (
-    CHECKPOINTS,
-    RUNS,
-    masked_demo_prompts,
-    occupations,
-    train_masked_series,
-)
+from logitbank.engine.demo.corpus import masked_demo_prompts, occupations
+from logitbank.engine.demo.train import MASKED_CHECKPOINTS, MASKED_RUNS, train_masked_series
 from logitbank.engine.extract import extract
 from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.store import Bank
@@ -49,7 +44,7 @@ def bank(
 def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
     """From a step before the plateau on."""
     train_masked_series(folder / "masked")
-    steps = [s for s in CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
+    steps = [s for s in MASKED_CHECKPOINTS if s in (0, 20) or s >= PLATEAU_STEP]
     with preloaded.workers(choose_engine("auto")):
         summary = extract(
             folder / "toy.zarr",
@@ -59,7 +54,7 @@ def train_with_the_default_engine(folder: Path, preloaded: Preloaded) -> None:
             model="toy-bert",
         )
     assert summary.complete
-    assert len(summary.done) == RUNS * len(steps)
+    assert len(summary.done) == MASKED_RUNS * len(steps)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from logitbank.engine.plan.engine_choice import engine_start
 from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
 from logitbank.engine.plan.plan import joined_plan
 from logitbank.engine.plan.prepare import BorrowedAdapters, Prepared, Progress, make_plan
-from logitbank.engine.plan.throughput import parameter_count
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run_log import RunLog, run_description
@@ -23,6 +22,7 @@ from logitbank.engine.sample import measure
 from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.prefetch import Prefetcher, download_bytes, parse_bytes
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, group_by_config
+from logitbank.engine.weights.weights import weight_file_bytes
 from logitbank.engine.workers.events import (
     CheckpointFailed,
     Note,
@@ -122,7 +122,7 @@ def run(
             else:
                 all_prepared.append(prepared)
         # The largest models first: a long checkpoint at the end would run alone.
-        all_prepared.sort(key=lambda each: -parameter_count(each.first))
+        all_prepared.sort(key=lambda each: -weight_file_bytes(each.first))
         summary = _planned(all_prepared, [*failed, *not_planned], on_event)
         missing = {*summary.plan.to_run}
         to_run = [c for c in checkpoints if c.id in missing]

@@ -246,6 +246,8 @@ def forecast(summary: "Summary") -> Iterator[str]:
             f"Measured on {counted(estimate.rows, 'context')} of one checkpoint "
             f"({estimate.rows / plan.rows:.2g} of the plan) in {duration(estimate.sample_s)}"
         )
+    else:
+        yield "Time: unknown. No sample is measured here, because a Ray cluster has other machines."
     if summary.models > 1:
         number = f"{summary.models:,}"
         yield f"Configs differ ({number} models): each worker starts up to {number} engines."

@@ -1,5 +1,6 @@
 """The plan of an extraction, and the placement of its queries: pure functions of plain values."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,10 +8,14 @@ import polars as pl
 
 from logitbank.engine.backends.contexts import context_keys
 from logitbank.engine.weights.heads import HeadSize
-from logitbank.store.format.layout import Layout
+from logitbank.store.format.layout import MAX_BLOCK_ROWS, Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId, Query
 
+MIN_BLOCK_ROWS = 64
+"""Committing a smaller block would take longer than scoring it on a large machine."""
+CPU_BLOCK, GPU_BLOCK = 1.5e12, 6e14
+"""Most float32 operations of a block of scores: half a minute of two busy cores, and of a GPU."""
 _HEAD_FILES = 3
 """Files of an LM head without bias in a bank: its description, its matrix, and the array's."""
 
@@ -189,6 +194,24 @@ def with_query_rows(table: pl.DataFrame, query_rows: Sequence[tuple[str, int]]) 
     return table.join(where, on="query", how="left", maintain_order="left").select(
         *PROMPTS_SCHEMA, *extra
     )
+
+
+def rows_per_block(weights: int, query_set: QuerySet, *, gpu: bool) -> int:
+    """Rows of scores that are written together: a power of two of at most 4,096.
+
+    `weights` are the bytes of a checkpoint's weight files, with two or more for each parameter.
+    Then a slow machine scores a block in about half a minute, which is lost if it is killed.
+
+    Examples
+    --------
+    >>> from logitbank.store.format.schema import Query
+    >>> query_set = QuerySet("t", (Query((1,) * 40, 39),))
+    >>> [rows_per_block(2 * size, query_set, gpu=False) for size in (14 * 10**6, 10**9)]
+    [1024, 64]
+    """
+    tokens = query_set.positions / len(query_set)
+    rows = (GPU_BLOCK if gpu else CPU_BLOCK) / max(1.0, weights * tokens)
+    return int(min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, 2 ** math.floor(math.log2(max(1.0, rows))))))
 
 
 def needed_blocks(

@@ -30,10 +30,10 @@ from logitbank.engine.plan.plan import (
     Plan,
     assign_queries,
     needed_blocks,
+    rows_per_block,
     with_query_rows,
 )
 from logitbank.engine.plan.sharding import Shard, select_shard
-from logitbank.engine.plan.throughput import parameter_count, rows_per_block
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_for
 from logitbank.engine.request import ExtractRequest
@@ -50,7 +50,7 @@ from logitbank.engine.weights.heads import (
     is_divided,
 )
 from logitbank.engine.weights.supported import check_architecture, check_fields
-from logitbank.engine.weights.weights import check_plain, check_pointers
+from logitbank.engine.weights.weights import check_plain, check_pointers, weight_file_bytes
 from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
@@ -204,10 +204,8 @@ def make_plan(
     keep, dtype = request.level
     block_rows = dict.fromkeys(rows_by_set, request.block_rows)
     if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
-        parameters = parameter_count(first)
-        block_rows = {
-            name: rows_per_block(parameters, query_sets[name], gpu=gpu) for name in rows_by_set
-        }
+        size = weight_file_bytes(first)
+        block_rows = {name: rows_per_block(size, query_sets[name], gpu=gpu) for name in rows_by_set}
     deposits = (*planner.missing(planner.layouts(keep, dtype, block_rows)),)
     plan = Plan(
         deposits,

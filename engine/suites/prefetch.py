@@ -17,13 +17,11 @@ from typing import Self
 
 from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.suites import Checkpoint, LocalSource
-from logitbank.engine.weights.weights import weight_files
-from logitbank.errors import EngineError, LogitbankError, UsageError
+from logitbank.errors import EngineError, UsageError
 from logitbank.store.files.disk import existing
 from logitbank.store.files.locks import is_current, try_lock
 from logitbank.wording import readable_bytes
 
-_READ_BYTES = 16 << 20
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -253,9 +251,6 @@ class Prefetcher:
                 if index not in self._started or isinstance(folder, BaseException):
                     self._release(index)
                 self._changed.notify_all()
-                ahead = index in self._started and index not in self._in_use
-            if ahead and isinstance(folder, Path):
-                self._read_weights(folder)
 
     def _can_start(self) -> bool:
         """Whether the next download has room; strictly in order, so that none starves."""
@@ -283,16 +278,3 @@ class Prefetcher:
         if self._closed:
             raise EngineError("The run is over.")
         self._on_bytes(number)
-
-    def _read_weights(self, folder: Path) -> None:
-        """Read weights once, so that the system has them in memory, if they fit twice."""
-        with suppress(LogitbankError, OSError):
-            files = weight_files(folder)
-            free_kb = re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())
-            free = 1024 * int(free_kb[1]) if free_kb else 0
-            if 2 * sum(path.stat().st_size for path in files) > free:
-                return
-            for path in files:
-                with path.open("rb", buffering=0) as file:
-                    while not self._closed and file.read(_READ_BYTES):
-                        pass

@@ -215,6 +215,13 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in chosen]
 
 
+def weight_file_bytes(folder: Path) -> int:
+    """Bytes of a checkpoint's weight files; 0 if it has none."""
+    with suppress(WeightsError, OSError):
+        return sum(file.stat().st_size for file in weight_files(folder))
+    return 0
+
+
 def stream_weights(folder: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     """Yield each tensor's name and values, one at a time, on the CPU, in the file's dtype.
 

@@ -119,18 +119,6 @@ def test_checkpoints_download_side_by_side_and_no_more_ahead_than_planned(hub, s
     assert server.most_at_once > 1
 
 
-def test_the_next_checkpoint_is_read_while_one_runs(hub, monkeypatch):
-    read: list[Path] = []
-    monkeypatch.setattr(Prefetcher, "_read_weights", lambda self, folder: read.append(folder))
-    with prefetcher(hub, ahead=1) as fetching:
-        fetching.folder(0)
-        fetching.plan([0, 1, 2])
-        fetching.folder(0)
-        until(lambda: len(read) == 1)
-        assert fetching.folder(1) == read[0]
-        until(lambda: len(read) == 2)
-
-
 def test_leaving_stops_downloads_and_whoever_waits(hub, server):
     server.pause_s = 0.3
     refused: list[str] = []

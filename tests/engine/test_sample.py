@@ -92,4 +92,5 @@ def test_no_time_is_measured_for_other_machines(tmp_path: Path) -> None:
     request = request_for(series, questions(*TEXTS), ray="auto")
     summary = run(tmp_path / "b", request, dry_run=True)
     assert summary.estimate is None
+    assert any(line.startswith("Time: unknown.") for line in forecast(summary))
     assert next(forecast(summary)).endswith("before compression")

@@ -11,8 +11,7 @@ import transformers
 from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
-from logitbank.engine.backends.hf.logit_postprocessing import operations
-from logitbank.engine.backends.hf.model import read_model
+from logitbank.engine.backends.hf.model import operations, read_model
 from logitbank.engine.backends.hf.packed import difference, last_bits_changed, refusal, trial
 from logitbank.engine.backends.hf.packs import CPU_POSITIONS, POSITIONS
 from logitbank.engine.backends.hf.swap import Account, copy_weights

@@ -1,4 +1,4 @@
-"""Read a checkpoint as a plain transformers model, with language adapters of another on request."""
+"""Checkpoints as plain transformers models, with language adapters of another on request."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,7 @@ from logitbank.engine.weights.proof import Fingerprint, fingerprint, parameter_n
 from logitbank.engine.weights.supported import check_prefix
 from logitbank.engine.weights.weights import stream_weights, tensor_shapes, weight_files
 from logitbank.errors import WeightsError
+from logitbank.store.format.heads import Operation
 from logitbank.store.format.schema import Head
 
 _CLASSES: dict[str, Any] = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
@@ -28,6 +29,11 @@ _OTHER_HEADS = re.compile(
     r"|discriminator_predictions|entity_predictions|classifier|score|qa_outputs)\."
 )
 """Tensors of heads that masked checkpoints contain and that are not used."""
+_FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+"""Cohere's, Falcon-H1's and Muse Glimmer's."""
+_DIVISOR = "logits_scaling"
+"""Granite's, by which HyperCLOVA X multiplies."""
+_CAP = "final_logit_softcapping"
 
 
 class ReadModel(NamedTuple):
@@ -80,6 +86,28 @@ def output_logits(output: Any, head: Head) -> torch.Tensor:
     else:
         logits = output.prediction_logits if "prediction_logits" in output else output.logits
     return logits
+
+
+def operations(config: Any) -> list[tuple[Operation, ...]]:
+    """Possible operations, the most likely first; the last is none.
+
+    Fields are read by name, although the model's class may not use them. A few trial queries show
+    which operations are right.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> operations(SimpleNamespace(get_text_config=lambda: SimpleNamespace(logits_scaling=8.0)))
+    [(Operation(name='scale', number=0.125),), (Operation(name='scale', number=8.0),), ()]
+    """
+    text = config.get_text_config()
+    factors = [value for name in _FACTORS if (value := getattr(text, name, None))]
+    if divisor := getattr(text, _DIVISOR, None):
+        factors += [1 / divisor, divisor]
+    scales = [(Operation("scale", float(f)),) for f in factors if f != 1]
+    cap = getattr(text, _CAP, None)
+    caps = [(Operation("soft_cap", float(cap)),)] if cap else []
+    return [scale + cap for scale in (*scales, ()) for cap in (*caps, ())]
 
 
 def _check_missing(names: Iterable[str], folder: Path, settings: EngineSettings) -> None:

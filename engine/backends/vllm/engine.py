@@ -39,20 +39,26 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
 from logitbank.engine.backends.contexts import leaf_contexts
-from logitbank.engine.backends.gpu_memory import BLOCK, BLOCK_ON_A_GPU
+from logitbank.engine.backends.gpu_memory import (
+    BLOCK,
+    BLOCK_ON_A_GPU,
+    cache_bytes,
+    token_bytes,
+    weight_bytes,
+)
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs, heads_in_float32
-from logitbank.engine.backends.vllm.memory import memory_arguments
 from logitbank.engine.backends.vllm.positions import (
     TASK,
     PositionPooler,
     Request,
     class_with_pooler,
 )
+from logitbank.engine.weights.config import Attention
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.engine.weights.digests import ContentDigest
 from logitbank.engine.weights.heads import is_head
@@ -66,6 +72,9 @@ Weights = Iterator[tuple[str, torch.Tensor]]
 Arguments = dict[str, Any]
 """Of `vllm.LLM`."""
 _CLASS = "LogitbankPositions"
+_UNUSED = 0.01
+"""vLLM refuses to start if less than this part of a GPU is free, and does not use it otherwise,
+because the bytes of its cache are given. Another worker may take memory meanwhile."""
 
 
 class VllmBackend:
@@ -80,7 +89,7 @@ class VllmBackend:
         self._inputs = HeadInputs()
         arguments = self._prepare(folder, _arguments(folder, settings))
         config = EngineArgs(**arguments).create_model_config()
-        self._llm = LLM(**arguments, **memory_arguments(folder, settings, config))
+        self._llm = LLM(**arguments, **_memory_arguments(folder, settings, config))
         multiply_on(device, settings.compute_dtype)  # vLLM changed it
         self._llm.apply_model(heads_in_float32)
         self._model_config = self._llm.llm_engine.vllm_config.model_config
@@ -338,3 +347,29 @@ def _cache_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
     }
+
+
+def _memory_arguments(
+    folder: Path, settings: EngineSettings, model_config: Any
+) -> dict[str, int | float]:
+    """Arguments of `vllm.LLM`; `model_config` is vLLM's own.
+
+    Raises
+    ------
+    DeviceError
+        The free memory of the GPU is too small.
+    """
+    attention = Attention(
+        model_config.get_total_num_hidden_layers(),
+        model_config.get_total_num_kv_heads(),
+        model_config.get_head_size(),
+    )
+    one = token_bytes(settings, attention)
+    if not torch.cuda.is_available():
+        return {"kv_cache_memory_bytes": cache_bytes(settings, one, on_gpu=False)}
+    free, _ = torch.cuda.mem_get_info()
+    if settings.gpu_memory is not None:
+        free = min(free, settings.gpu_memory)
+    weights = weight_bytes(folder, settings.compute_dtype)
+    size = cache_bytes(settings, one, on_gpu=True, free=free, weights=weights)
+    return {"kv_cache_memory_bytes": size, "gpu_memory_utilization": _UNUSED}

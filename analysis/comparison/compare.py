@@ -23,7 +23,7 @@ from logitbank.analysis.comparison.metrics import (
 )
 from logitbank.analysis.comparison.rows import ROWS, compare_rows
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts
-from logitbank.analysis.frames.match import listed_models, match_models
+from logitbank.analysis.frames.match import MOST_NAMES, listed_models, match_models
 from logitbank.analysis.results.runs import DIFFERENCES, difference_findings
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -177,14 +177,18 @@ def _matched_runs(
     Raises
     ------
     UsageError
-        A run of B is named twice.
+        A name is neither a model nor a run, or a run of B is named twice.
     """
     a, b = banks
-    models = {
-        one: other
-        for one, other in match.items()
-        if one in a.models or other in b.models or one not in a.runs or other not in b.runs
-    }
+    for bank, names in ((a, match), (b, match.values())):
+        for name in names:
+            if name not in {*bank.models, *bank.runs}:
+                known = ", ".join(sorted(bank.runs)[:MOST_NAMES])
+                raise UsageError(
+                    f"--match: {bank.path} has no model or run {name!r}. It has "
+                    f"{listed_models(bank.models)}, and runs {known}."
+                )
+    models = {one: other for one, other in match.items() if one in a.models or other in b.models}
     pairs = [(one, other) for one, other in match.items() if one not in models]
     runs = {other: one for one, other in pairs}
     if len(runs) < len(pairs):

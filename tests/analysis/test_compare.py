@@ -338,7 +338,10 @@ def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Pat
     assert apart.logits["max_logit_difference"].item() == pytest.approx(np.abs(one - other).max())
     for name, table in apart.tables().items():
         assert table.equals(alone.tables()[name], null_equal=True), name
-    with pytest.raises(UsageError, match=r"--match: .* has no model 'x'. It has model \"mine\""):
+    with pytest.raises(
+        UsageError,
+        match=r"--match: .* has no model or run 'x'. It has model \"mine\", and runs main\.",
+    ):
         compare(a.path, b.path, match={"x": "theirs"})
     with pytest.raises(UsageError, match="Name two banks, or two models or runs of one"):
         compare(both.path)
@@ -385,7 +388,7 @@ def test_two_runs_of_a_bank_are_compared_by_name(tmp_path: Path) -> None:
     assert study.result.logits["step"].to_list() == [0, 1, 2]
     last = study.result.prompts
     assert {*last["step"], *last["run"]} == {2, "seed1"}
-    with pytest.raises(UsageError, match=r"has no model 'seed"):
+    with pytest.raises(UsageError, match=r"no model or run 'seed3'. .* runs seed1, seed2\."):
         compare(bank, match={"seed1": "seed3"})
     with pytest.raises(UsageError, match="names one run of .* twice"):
         compare(bank, match={"seed1": "seed2", "seed2": "seed2"})

@@ -96,8 +96,23 @@ def test_trajectories_have_a_panel_for_each_series_with_the_profession_as_title(
         for layer in part.get("layer", ())
     }
     highest = result.trajectories["relative"].max()
-    assert domains == {str([0, max(1, highest)])}, "only the first panel of a row has labels"
+    assert domains == {str([0, min(max(1, highest), 1.2)])}, "only the first has labels"
     assert "divided by its own largest" in chart_caption(chart)
+
+
+def test_a_release_far_above_training_is_at_the_edge_with_its_values() -> None:
+    table = random_table().with_columns(score=pl.col("score") / 10)
+    release = published(np.full((1, 6, 2), 0.4), [[0.01, 0.02]], steps=[None])
+    result = fluctuation_metric(pl.concat([table, release]), professions=["nurse"])
+    chart = charts(result)["trajectories"]
+    prior, nurse = plots(bare_spec(chart))
+    marks = [each["mark"] for each in nurse["layer"] if "mark" in each]
+    (text,) = (mark["text"] for mark in marks if mark["type"] == "text")
+    own = result.trajectories.filter(pl.col("step").is_null(), occupation="a nurse")["relative"]
+    assert own.min() > 5
+    assert text == f"he {own[0]:.3g}\nshe {own[1]:.3g}"
+    assert not any(each.get("mark", {}).get("text") for each in prior["layer"])
+    assert "At the upper edge: those above 1.2" in chart_caption(chart)
 
 
 def test_frequencies_of_all_cases_are_in_the_order_of_the_case_insensitive_ones() -> None:
@@ -145,7 +160,7 @@ def test_run_and_verb_choose_the_panels_and_leave_numbers_as_they_are() -> None:
     result = fluctuation_metric(table)
     chosen = fluctuation_metric(table, run=["seed0"], verb=["is"])
     drawn_panels = panels(charts(chosen)["certainty_cv"])
-    assert {*drawn_panels} == {"bert: R", "bert: N"}
+    assert {*drawn_panels} == {"bert “is”: R", "bert “is”: N"}
     for name, own in chosen.tables().items():
         if {"run", "verb"} <= {*own.columns}:
             assert own.equals(result.tables()[name].filter(run="seed0", verb="is")), name

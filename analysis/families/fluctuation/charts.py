@@ -32,6 +32,8 @@ ROLES = {"largest cv_r": "largest CV of R", "smallest cv_r": "smallest CV of R"}
 MEASURES = {"mean_r": "R", "mean_n": "N"}
 MOST_SERIES = 6
 """Series in a chart of points or cells; of more, the first run of each model is drawn."""
+EDGE = 1.2
+"""End of the axis of trajectories. Training steps are at most 1; only a release can be above it."""
 MOST_COLUMNS = 3
 """Panels of trajectories side by side."""
 BINS = 24
@@ -66,12 +68,12 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
 
 def _drawn(table: pl.DataFrame, *, most: int = MOST_SERIES) -> tuple[pl.DataFrame, str]:
     """The rows of the series that are drawn, and a sentence if these are not all."""
-    keys = ["verb"]
+    parts = [pl.format("“{}”", "verb")]
     if "plateau" in table.columns and table.group_by(KEYS).n_unique()["plateau"].max() != 1:
-        keys.append("plateau")
-    texts = {"verb": pl.format("“{}”", "verb"), "plateau": pl.format("from {}", "plateau")}
-    named = with_series(table.with_columns(texts[key].alias(key) for key in keys), *keys)
-    table = table.with_columns(named[SERIES])
+        parts.append(pl.format("from {}", "plateau"))
+    table = with_series(table).with_columns(
+        pl.concat_str(SERIES, *parts, separator=" ").alias(SERIES)
+    )
     if (several := table[SERIES].n_unique()) <= most:
         return table, ""
     first = table.filter(pl.col("run") == pl.col("run").first().over("model"))
@@ -95,7 +97,8 @@ def _trajectories(table: pl.DataFrame) -> Chart:
     axis = StepAxis(table["step"].to_list(), "linear")  # the plateau is the late half
     place = pl.when(role="chosen").then("occupation").otherwise("role")
     places = table.select(place.unique(maintain_order=True)).to_series()
-    highest = table["relative"].fill_nan(None).max()
+    table = table.with_columns(shown=pl.col("relative").fill_nan(None).clip(upper_bound=EDGE))
+    highest = table["shown"].max()
     rows = []
     for at in range(0, len(places), MOST_COLUMNS):
         block = table.filter(place.is_in(places[at : at + MOST_COLUMNS].implode()))
@@ -112,6 +115,8 @@ def _trajectories(table: pl.DataFrame) -> Chart:
         caption += f" Columns: the prior, {', '.join(f'the profession of {r}' for r in roles)}."
     if axis.release:
         caption += " Diamonds: the public release."
+    if len(_above(table)):
+        caption += f" At the upper edge: those above {EDGE:g}, with their values."
     caption += drawn
     return titled(grid(rows), "Pronoun probabilities over training", caption, axis=axis)
 
@@ -122,14 +127,28 @@ def _trajectory(panel: pl.DataFrame, axis: StepAxis, highest: Any) -> alt.LayerC
     `highest` is the largest value of all panels, whose axes are alike.
     """
     title = "\n".join([*_lines(panel[SERIES][0], 22), "P / max P"])
-    measure = Measure("relative", title, None, "share", highest)
-    tooltip = {"Profession": "occupation", "Probability": "score"}
+    measure = Measure("shown", title, None, "share", highest)
+    tooltip = {"Profession": "occupation", "Probability": "score", "P / max P": "relative"}
     plot = curves(panel, axis, measure, group="pronoun", tooltip=tooltip)
+    layers: list[Any] = [plot]
+    if len(above := axis.of(_above(panel))):
+        values = zip(above["pronoun"], above["relative"], strict=True)
+        text = "\n".join(f"{pronoun} {value:.3g}" for pronoun, value in values)
+        label = alt.Chart(above.select("at", "shown").head(1)).mark_text(
+            text=text, lineBreak="\n", align="right", baseline="top", dx=-6, dy=-2, fontSize=7
+        )
+        layers.append(label.encode(x=axis.x(), y=alt.Y("shown:Q", **measure.about(panel))))
     start = panel["first_step"][0]
-    starts = [vertical(start, axis)] if start > axis.start else []
+    if start > axis.start:
+        layers.insert(0, vertical(start, axis))
     name = "prior" if panel["role"][0] == "prior" else panel["occupation"][0]
     heading = alt.TitleParams(text=_lines(name, 12), fontSize=8, frame="group")
-    return alt.LayerChart(layer=[*starts, plot], title=heading, height=HEIGHT)
+    return alt.LayerChart(layer=layers, title=heading, height=HEIGHT)
+
+
+def _above(table: pl.DataFrame) -> pl.DataFrame:
+    """The releases whose probability is far above all of training."""
+    return table.filter(pl.col("relative") > EDGE)
 
 
 def _lines(text: str, width: int) -> list[str]:

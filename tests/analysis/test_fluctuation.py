@@ -16,6 +16,7 @@ from scipy import stats
 from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.fluctuation import FAMILY, fluctuation
 from logitbank.analysis.families.fluctuation.metric import Fluctuation, fluctuation_metric
+from logitbank.analysis.families.fluctuation.tables import PUBLISHED
 from logitbank.analysis.frames.input_files import read_table
 from logitbank.analysis.frames.pronoun_scores import as_scores, published_table
 from logitbank.analysis.stats.correlation import pearson, pearson_matrix, variation
@@ -54,26 +55,30 @@ def test_ratios_means_and_variation_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "first", "left"),
+    ("steps", "start", "first", "left", "rule"),
     [
-        ("roberta-base-62-steps", 500_000, 500_000, 26),
-        ("bert-base-uncased-29-steps", 1_000_000, 1_000_000, 11),
-        (None, 8, 9, 2),
+        (PUBLISHED[0], 500_000, 500_000, 26, "published"),
+        (PUBLISHED[1], 1_000_000, 1_000_000, 11, "published"),
+        ([0, 5, 7, 9, 15], 8, 9, 2, "half of the last step"),
     ],
 )
 def test_without_a_start_it_is_half_of_the_last_step(
-    name: str | None, start: int, first: int, left: int
+    steps: list[int], start: int, first: int, left: int, rule: str
 ) -> None:
-    """For the checkpoints of the paper it is the published start."""
-    steps = [0, 5, 7, 9, 15]
-    if name is not None:
-        file = DATA / "checkpoints" / f"{name}.txt"
-        if not file.is_file():
-            pytest.skip(f"needs the list of checkpoints {file}; set LOGITBANK_DATA")
-        steps = [int(line) for line in file.read_text().split()]
     table = random_table(checkpoints=len(steps), steps=steps)
     (span,) = fluctuation_metric(table).plateaus.iter_rows(named=True)
-    assert (span["plateau"], span["first_step"], span["checkpoints"]) == (start, first, left)
+    assert (span["plateau"], span["first_step"], span["rule"]) == (start, first, rule)
+    assert span["checkpoints"] == left
+
+
+def test_published_steps_are_those_of_the_data() -> None:
+    folder = DATA / "checkpoints"
+    if not folder.is_dir():
+        pytest.skip(f"needs the lists of checkpoints in {folder}; set LOGITBANK_DATA")
+    for name, steps in zip(
+        ("roberta-base-62-steps", "bert-base-uncased-29-steps"), PUBLISHED, strict=True
+    ):
+        assert [int(line) for line in (folder / f"{name}.txt").read_text().split()] == steps
 
 
 def by_hand(scores: np.ndarray, prior: np.ndarray) -> dict[str, list[float]]:

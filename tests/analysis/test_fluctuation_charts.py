@@ -13,6 +13,8 @@ from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.errors import UsageError
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
 
+JOBS = [f"a trade{number}" for number in range(40)]
+
 
 def plots(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The panels of a specification that have no panels of their own."""
@@ -52,6 +54,31 @@ def test_certainty_has_a_panel_for_each_run_and_verb_and_the_prior_in_those_of_r
     assert (cross["certainty"], cross["cv"]) == (prior["prior_certainty"], prior["prior_cv"])
 
 
+def test_axes_fit_the_points_and_histograms_at_both_margins_count_them() -> None:
+    scores = drawn(6, 40, 2) * [[[0.02, 0.01]]] + 0.3
+    result = fluctuation_metric(published(scores, drawn(6, 2) * 0.01 + 0.3, jobs=JOBS))
+    values = result.professions.select("certainty", cv="cv_n")
+    (layers,) = (
+        each for name, each in panels(charts(result)["certainty_cv"]).items() if "N" in name
+    )
+    (cloud, points), (_, top), (_, right) = layers
+    assert len(points) == 40
+    for channel, column, bars, length in (
+        ("x", "certainty", top, ("base", "tip")), ("y", "cv", right, ("base", "tip"))
+    ):  # fmt: skip
+        low, high = cloud["encoding"][channel]["scale"]["domain"]
+        known = values[column].to_numpy()
+        assert low <= known.min()
+        assert known.max() <= high
+        assert np.ptp(known) > 0.7 * (high - low)
+        sizes = np.array([bar[length[1]] - bar[length[0]] for bar in bars])
+        counts = [((bar["low"] <= known) & (known <= bar["high"])).sum() for bar in bars]
+        assert sum(counts) == 40
+        assert sizes / sizes.max() == pytest.approx(np.array(counts) / max(counts))
+        axis = cloud["encoding"][channel]["axis"]
+        assert axis["tickCount"] >= len(axis["values"]) >= 2
+
+
 def test_trajectories_have_a_panel_for_each_series_with_the_profession_as_title() -> None:
     result = fluctuation_metric(two_runs(), professions=["nurse", "a judge"])
     chart = charts(result)["trajectories"]
@@ -86,6 +113,29 @@ def test_a_release_far_above_training_is_at_the_edge_with_its_values() -> None:
     assert text == f"he {own[0]:.3g}\nshe {own[1]:.3g}"
     assert not any(each.get("mark", {}).get("text") for each in prior["layer"])
     assert "At the upper edge: those above 1.2" in chart_caption(chart)
+
+
+def test_frequencies_of_all_cases_are_in_the_order_of_the_case_insensitive_ones() -> None:
+    counts = {"lower": [1, 50, 3], "upper": [7, 0, 2], "insensitive": [8, 50, 5]}
+    frequencies = pl.DataFrame(
+        [
+            (job, case, float(count))
+            for case, values in counts.items()
+            for job, count in zip(("nurse", "judge", "actor"), values, strict=True)
+        ],
+        schema=["occupation", "case", "frequency"], orient="row",
+    )  # fmt: skip
+    chart = charts(fluctuation_metric(random_table(), frequencies=frequencies))["frequencies"]
+    (rows,) = bare_spec(chart)["datasets"].values()
+    places = {(row["case"], row["occupation"]): row["rank"] for row in rows}
+    assert places == {
+        ("insensitive", "a judge"): 1, ("insensitive", "a nurse"): 2,
+        ("insensitive", "an actor"): 3, ("lower", "a judge"): 1, ("lower", "a nurse"): 2,
+        ("lower", "an actor"): 3, ("upper", "a nurse"): 2, ("upper", "an actor"): 3,
+    }  # fmt: skip
+    assert "(insensitive)" in chart_caption(chart)
+    mark = bare_spec(chart)["mark"]
+    assert not mark.get("filled"), "symbols of the legend are strokes"
 
 
 def test_the_colours_of_correlations_cover_their_values_and_the_caption_names_them() -> None:

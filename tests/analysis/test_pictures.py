@@ -91,6 +91,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("fairness", "specified"): {"male", "female", "not specified"},
     ("fluctuation", "trajectories"): ("trajectories", "pronoun"),
     ("fluctuation", "certainty_cv"): ("professions", "verb"),
+    ("fluctuation", "frequencies"): ("frequencies", "case"),
     ("fluctuation", "checkpoint_pairs"): ("checkpoint_pairs", "verb"),
     ("fluctuation", "run_pairs"): ("run_pairs", "run_a"),
     ("gest", "rate"): ("rates", "run"),

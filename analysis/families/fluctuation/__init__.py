@@ -122,5 +122,6 @@ FAMILY = Family(
         "spread": columns("measure min max mean median n excluded"),
         "correlations": columns("x y case r n excluded"),
         "run_pairs": columns("measure run_a run_b r n excluded"),
+        "frequent": columns("case rank occupation frequency"),
     },
 )

@@ -4,24 +4,26 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     HEIGHT,
     SERIES,
+    color,
     column_tooltip,
     curves,
     grid,
     vertical,
     with_series,
 )
-from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.measure import Measure, even_ticks
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.charts.theme import BLUE, INK
+from logitbank.analysis.charts.theme import BLUE, INK, MUTED
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.wording import counted
 
@@ -34,6 +36,8 @@ EDGE = 1.2
 """End of the axis of trajectories. Training steps are at most 1; only a release can be above it."""
 MOST_COLUMNS = 3
 """Panels of trajectories side by side."""
+BINS = 24
+"""Bins of a histogram at a margin."""
 MOST_WRITTEN = 10
 """Runs up to which the cells of a heat map have their numbers."""
 
@@ -49,6 +53,8 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
     points = result.professions.filter(pl.col("certainty").is_finite() & pl.col("cv_r").is_finite())
     if len(points):
         found["certainty_cv"] = _certainty(points, result.plateaus)
+    if len(result.frequencies):
+        found["frequencies"] = _frequencies(result.frequencies)
     pairs = result.checkpoint_pairs.filter(pl.col("r").is_not_nan(), pl.len().over(KEYS) > 1)
     if len(pairs):
         found["checkpoint_pairs"] = _checkpoint_pairs(pairs, first)
@@ -167,26 +173,28 @@ def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:
     caption = (
         "Each point is a profession: mean certainty C = P(he) + P(she) over the plateau, and the "
         "coefficient of variation of R = P(he) / P(she) or of N, which is R divided by the "
-        "prior's. ×, in the panels of R: the prior with the CV of its own R. "
-        f"{sample_size(points.group_by(SERIES).len()['len'], 'profession')}.{drawn}"
+        "prior's. ×, in the panels of R: the prior with the CV of its own R. At the margins: "
+        f"numbers of professions. {sample_size(points.group_by(SERIES).len()['len'], 'profession')}"
+        f".{drawn}"
     )
     return titled(alt.vconcat(*panels, spacing=8), "Certainty and CV", caption)
 
 
 def _cloud(points: pl.DataFrame, measure: str) -> alt.LayerChart:
-    """The professions of a series, and the prior in a panel of R."""
+    """The professions of a series with histograms at the margins; the prior in a panel of R."""
     name, column = points[SERIES][0], f"cv_{measure.lower()}"
     known = points.filter(pl.col(column).is_finite())
     known = known.select("occupation", "certainty", cv=column)
     prior = points.head(measure == "R").select(certainty="prior_certainty", cv="prior_cv")
     prior = prior.filter(pl.all_horizontal(pl.all().is_finite()))
     both = pl.concat([known.drop("occupation"), prior])
-    x, y = (
-        Measure(key, title, None).about(both, padding=4)
-        for key, title in (("certainty", "Mean certainty C"), ("cv", f"CV of {measure}"))
-    )
-    y["axis"].minExtent = y["axis"].maxExtent = 24  # panels of all rows are above each other
-    channels = {"x": alt.X("certainty:Q", **x), "y": alt.Y("cv:Q", **y)}
+    x, y = (_margin(known[axis], both[axis]) for axis in ("certainty", "cv"))
+    top = x.bars.select("low", "high", base=y.end, tip=y.end + y.room * pl.col("share"))
+    right = y.bars.select("low", "high", base=x.end, tip=x.end + x.room * pl.col("share"))
+    bars: dict[str, Any] = {"fill": MUTED, "opacity": 0.6, "stroke": "white", "strokeWidth": 0.3}
+    channels = {
+        "x": x.channel("certainty", "Mean certainty C"), "y": y.channel("cv", f"CV of {measure}")
+    }  # fmt: skip
     tips = [
         column_tooltip(known, key, text) for key, text in
         (("occupation", "Profession"), ("certainty", "C"), ("cv", f"CV of {measure}"))
@@ -196,11 +204,88 @@ def _cloud(points: pl.DataFrame, measure: str) -> alt.LayerChart:
         shape="cross", angle=45, filled=True, size=60, color=INK, stroke="white",
         strokeWidth=0.4, opacity=1,
     )  # fmt: skip
-    layers = [cloud.encode(**channels, tooltip=tips)]
+    layers = [
+        cloud.encode(**channels, tooltip=tips),
+        alt.Chart(top).mark_rect(**bars).encode(x="low:Q", x2="high:Q", y="base:Q", y2="tip:Q"),
+        alt.Chart(right).mark_rect(**bars).encode(y="low:Q", y2="high:Q", x="base:Q", x2="tip:Q"),
+    ]
     if len(prior):
-        layers.append(cross.encode(**channels, tooltip=[alt.Tooltip("cv:Q")]))
+        layers.append(cross.encode(x="certainty:Q", y="cv:Q", tooltip=[alt.Tooltip("cv:Q")]))
     heading = alt.TitleParams(text=_lines(f"{name}: {measure}", 18), fontSize=8, frame="group")
     return alt.LayerChart(layer=layers, height=100, title=heading)
+
+
+class _Margin(NamedTuple):
+    """One axis of a panel: as long as its values, then room for the other axis's histogram."""
+
+    start: float
+    end: float
+    bars: pl.DataFrame
+    """low and high of each bin; share: its count, divided by the largest one."""
+
+    @property
+    def room(self) -> float:
+        """Length of the largest bar of the other axis's histogram."""
+        return 0.2 * (self.end - self.start)
+
+    def channel(self, column: str, title: str) -> alt.X | alt.Y:
+        """The channel, with ticks beside the values only."""
+        scale = alt.Scale(domain=[self.start, self.end + self.room], nice=False, zero=False)
+        ticks = even_ticks(self.start, self.end)
+        # Axes of one width keep the panels of all rows above each other.
+        about: dict[str, Any] = {"minExtent": 24, "maxExtent": 24} if column == "cv" else {}
+        # Vega leaves ticks out if there are more than `tickCount`, which depends on the size.
+        about |= {"tickCount": len(ticks), "labelOverlap": "greedy"}
+        axis = alt.Axis(values=ticks, labelExpr="format(datum.value, '~g')", grid=False, **about)
+        kind = alt.Y if column == "cv" else alt.X
+        return kind(f"{column}:Q", title=title, scale=scale, axis=axis)
+
+
+def _margin(values: pl.Series, shown: pl.Series) -> _Margin:
+    """The axis of a panel that fits the points `shown`, with a histogram of `values`."""
+    ends = [*shown] or [0.0, 1.0]
+    low, high = min(ends), max(ends)
+    pad = 0.04 * (high - low) or 0.1 * (abs(low) or 1)
+    counts, edges = np.histogram(values.to_numpy(), BINS, (low - pad, high + pad))
+    share = counts / max(1, counts.max())
+    bars = pl.DataFrame({"low": edges[:-1], "high": edges[1:], "share": share})
+    return _Margin(low - pad, high + pad, bars.filter(pl.col("share") > 0))
+
+
+def _frequencies(table: pl.DataFrame) -> Chart:
+    totals = table.group_by("case", maintain_order=True).agg(pl.col("frequency").sum())
+    # A count without regard to case is at least that of any case.
+    order = totals.sort("frequency", maintain_order=True, descending=True)["case"][0]
+    ranks = table.filter(case=order).select("occupation", "rank")
+    table = table.drop("rank").join(ranks, on="occupation", maintain_order="left")
+    used = table.filter(pl.col("frequency") > 0)
+    never = table.filter(pl.col("frequency") == 0).group_by("case", maintain_order=True).len()
+    cases = totals["case"].to_list()
+    frequency = Measure("frequency", "Corpus frequency (log scale)", None, "log")
+    x = alt.Scale(domain=[0, len(ranks)], nice=False)
+    chart = (
+        alt.Chart(used)
+        .mark_point(size=4, strokeWidth=1)
+        .encode(
+            x=alt.X("rank:Q", title="Rank of the profession", scale=x),
+            y=alt.Y("frequency:Q", **frequency.about(used)),
+            color=color("case", cases),
+            tooltip=[
+                alt.Tooltip("occupation:N", title="Profession"),
+                alt.Tooltip("case:N", title="Case"),
+                alt.Tooltip("rank:Q", title="Rank"),
+                alt.Tooltip("frequency:Q", title="Frequency", format=".4~g"),
+            ],
+        )
+        .properties(height=160)
+    )  # fmt: skip
+    absent = "; ".join(f"{case} {count:,}" for case, count in never.rows())
+    caption = (
+        f"Professions in the order of their frequency in the corpus ({order}), by letter case. "
+        f"{sample_size(table.group_by('case').len()['len'], 'profession')}."
+        + (f" Not drawn, since they never occur: {absent}." if absent else "")
+    )
+    return titled(chart, "Corpus frequency of professions", caption)
 
 
 def _color_range(r: pl.Series) -> tuple[float, float]:

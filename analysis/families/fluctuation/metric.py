@@ -19,6 +19,7 @@ from logitbank.analysis.families.fluctuation.tables import (
     checkpoint_table,
     correlation_table,
     dense_scores,
+    frequency_table,
     plateau_table,
     profession_table,
     run_pair_table,
@@ -40,6 +41,8 @@ from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 
+MOST_FREQUENT = 20
+"""Professions in the table `frequent`, for each case."""
 FIRST_YEAR, LAST_YEAR = 1700, 2000
 """Years of a corpus that are summed, both included."""
 COLUMNS = ("verb", "occupation", "prior")
@@ -72,6 +75,8 @@ class Fluctuation(Result):
     """Certainty and corpus frequency against the CV of R and of N."""
     run_pairs: pl.DataFrame
     """Every two runs of a model: correlation of the professions' mean R, and of their mean N."""
+    frequent: pl.DataFrame
+    """The most frequent professions in each case; no rows without frequencies."""
     professions: pl.DataFrame
     """certainty = mean C, mean and CV of R and N. `missing` and `she_zero` count the plateau's
     checkpoints without a score, which makes all of them NaN, and with P(she) = 0, which makes a
@@ -80,6 +85,8 @@ class Fluctuation(Result):
     """Every two checkpoints of a series: correlation of the rows of R, which is that of N."""
     trajectories: pl.DataFrame
     """Scores over training of the prior and of a few professions."""
+    frequencies: pl.DataFrame
+    """All professions by their corpus frequency in each case."""
     settings: Mapping[str, str | int]
     """Choices and counts: prior rows with “an”, which are not used, and rows that were twice."""
 
@@ -156,6 +163,7 @@ def fluctuation_metric(
     )
     scores = scores._replace(series=tuple(filter(keep, scores.series)))
     cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
+    ranked = frequency_table(scores.occupations, cases)
     chosen = None if professions is None else _indices(scores.occupations, professions)
     return Fluctuation(
         checkpoints=checkpoints,
@@ -163,9 +171,11 @@ def fluctuation_metric(
         spread=spread_table(spans),
         correlations=correlation_table(spans, cases),
         run_pairs=run_pair_table(spans),
+        frequent=ranked.filter(pl.col("rank") <= MOST_FREQUENT),
         professions=profession_table(spans, scores.occupations, cases),
         checkpoint_pairs=checkpoint_pair_table(scores.series),
         trajectories=trajectory_table(scores, spans, chosen),
+        frequencies=ranked,
         settings={"an_priors": scores.an_priors, "merged_rows": scores.merged},
     )
 

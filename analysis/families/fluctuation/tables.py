@@ -31,6 +31,12 @@ from logitbank.wording import checkpoint_name
 
 PRIOR = f"a {MASK}"
 """The only prior that is used, whatever the article of a profession."""
+PUBLISHED = (
+    [0, 10, 20, 40, *(100 * 2**i for i in range(8)), *range(20_000, 1_000_001, 20_000)],
+    [*range(0, 200_001, 20_000), *range(300_000, 2_000_001, 100_000)],
+)
+"""Steps of RoBERTa (62) and MultiBERTs (29), whose plateaus are published as the second half."""
+
 _Schema = dict[str, type[pl.DataType]]
 _KEY: _Schema = {"model": pl.String, "run": pl.String, "verb": pl.String, "plateau": pl.Int64}
 _R: _Schema = dict.fromkeys(("r", "low", "high"), pl.Float64)
@@ -263,6 +269,8 @@ class Plateau(NamedTuple):
     """The requested step."""
     k: int
     """Index of the first checkpoint at or after it."""
+    rule: str
+    """`given`, `published` or `half of the last step`."""
     measures: Measures
 
     @property
@@ -298,8 +306,8 @@ def plateau_starts(texts: Sequence[int | str]) -> dict[str, list[int]]:
 def all_plateaus(series: Sequence[Series], given: Sequence[int | str] | None) -> list[Plateau]:
     """Every series with every plateau start that is given for its model, or for all.
 
-    Without any, one from half of the model's last step on, which is the published start of RoBERTa
-    and of MultiBERTs.
+    Without any, one from half of the model's last step on. For the published lists of steps that is
+    the published start, and is called so.
 
     Raises
     ------
@@ -315,12 +323,14 @@ def all_plateaus(series: Sequence[Series], given: Sequence[int | str] | None) ->
         last[s.model] = max(last.get(s.model, 0), int(s.steps[-1]))
     plateaus = []
     for s in series:
+        known = "published" if s.steps.tolist() in PUBLISHED else "half of the last step"
         half = (last[s.model] + 1) // 2
         starts = by_model.get(s.model, by_model.get(""))
         for start in (half,) if starts is None else dict.fromkeys(starts):
             k = int(np.searchsorted(s.steps, start))
             _check_plateau(s, start, len(s.steps) - k)
-            plateaus.append(Plateau(s, start, k, _measures(s, k)))
+            rule = known if starts is None else "given"
+            plateaus.append(Plateau(s, start, k, rule, _measures(s, k)))
     return plateaus
 
 
@@ -381,6 +391,7 @@ def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
         rows.append(
             {
                 **p.key,
+                "rule": p.rule,
                 "first_step": int(s.steps[k]),
                 "last_step": int(s.steps[-1]),
                 "checkpoints": len(s.steps) - k,
@@ -391,7 +402,7 @@ def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
         )
     numbers: _Schema = dict.fromkeys(("prior_cv", "prior_mean_r", "prior_certainty"), pl.Float64)
     steps: _Schema = dict.fromkeys(("first_step", "last_step", "checkpoints"), pl.Int64)
-    return pl.DataFrame(rows, schema=_KEY | steps | numbers)
+    return pl.DataFrame(rows, schema=_KEY | {"rule": pl.String} | steps | numbers)
 
 
 def profession_table(
@@ -493,6 +504,24 @@ def checkpoint_pair_table(series: Iterable[Series]) -> pl.DataFrame:
         counts = {"n": n, "excluded": ratio.shape[1] - n}
         parts.append(pairs.select(*_literals(key), pl.all(), *_literals(counts)))
     return pl.concat(parts)
+
+
+def frequency_table(occupations: pl.Series, frequencies: Mapping[str, Floats]) -> pl.DataFrame:
+    """Professions by their frequency in each case, the most frequent first; equal ones by name."""
+    schema: _Schema = {
+        "case": pl.String, "rank": pl.Int64, "occupation": pl.String, "frequency": pl.Float64,
+    }  # fmt: skip
+    parts = [
+        pl.DataFrame({"occupation": occupations, "frequency": values})
+        .sort("frequency", "occupation", descending=[True, False])
+        .select(
+            pl.lit(case).alias("case"),
+            pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("rank"),
+            pl.all(),
+        )
+        for case, values in frequencies.items()
+    ]
+    return pl.concat([pl.DataFrame(schema=schema), *parts])
 
 
 def trajectory_table(

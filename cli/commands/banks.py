@@ -63,7 +63,7 @@ def verify(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Repair: drop damaged blocks, so that extract computes them again."
+            "--repair", help="Repair: remove damaged deposits, so that extract makes them again."
         ),
     ] = False,
 ) -> None:

@@ -94,15 +94,12 @@ def print_damage(path: Path, damage: "Sequence[Damage]") -> None:
 
 
 def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> None:
-    """Print what was restored or dropped, and what is still damaged."""
+    """Print what was restored or removed, and what is still damaged."""
     print_lines(f"restored: {name}" for name in done.restored)
-    print_lines(
-        f"dropped: {counted(len(blocks), 'block')} of {folder}"
-        for folder, blocks in done.dropped.items()
-    )
+    print_lines(f"removed: {folder}" for folder in done.removed)
     print_lines(f"To compute them again, run {command}" for command in done.commands)
-    # The index of a published bank lists dropped objects until extract has written them again.
-    left = [each for each in left if each.path not in done.dropped]
+    # The index of a published bank lists removed objects until extract has written them again.
+    left = [each for each in left if each.path not in done.removed]
     print_lines(f"still damaged: {each.path}" for each in left)
     _print_remedies(path, left, repaired=True)
 

@@ -349,5 +349,7 @@ class _Planner:
                 if (existing := stored.get(name)) is not None:
                     check_stored(existing, layout, self.compute_dtype)
                     layout, committed = existing.layout, existing.committed()
+                    if existing.lacks_head:  # the head is written before a block
+                        committed -= {layout.blocks - 1}
                 if blocks := needed_blocks(rows, layout, committed):
                     yield DepositPlan(checkpoint.id, name, layout, blocks, head)

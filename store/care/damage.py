@@ -17,26 +17,13 @@ class Remedy(StrEnum):
     """What to do about damage. `{bank}` stands for the folder of the bank."""
 
     REWRITE = "`logitbank verify --repair {bank}` writes it again from sound objects."
-    DROP_BLOCK = (
-        "`logitbank verify --repair {bank}` drops the block."
-        " Then run the same `logitbank extract` to compute it again."
-    )
-    DROP_BLOCKS = (
-        "`logitbank verify --repair {bank}` drops all blocks of the deposit."
-        " Then run the same `logitbank extract` to compute them again."
-    )
     DROP_DEPOSIT = (
         "`logitbank verify --repair {bank}` removes the deposit."
         " Then run the same `logitbank extract` to compute it again."
     )
-    DROP_OPTIONS = (
-        "`logitbank verify --repair {bank}` drops the scores of options that were named later."
-        " Then run the same `logitbank extract` to score them again."
-    )
     DROP_HEAD = (
-        "`logitbank verify --repair {bank}` removes the head, and a block of a deposit that needs"
-        " it if all of these are complete. Then run the same `logitbank extract` to write both"
-        " again."
+        "`logitbank verify --repair {bank}` removes the head."
+        " Then run the same `logitbank extract` to write it again."
     )
     EXTRACT = (
         "Run the same `logitbank extract`, or `logitbank merge {bank} COPY` with another copy of"
@@ -66,37 +53,8 @@ _EITHER: tuple[Problem, ...] = ("missing", "changed")
 
 CHECKS = (
     Check(
-        "block",
-        (
-            "<deposit>/logprobs/c/<block>/0",
-            "<deposit>/hidden/c/<block>/0",
-            "<deposit>/scores/<block>.parquet",
-            "<deposit>/commits/<block>.json",
-        ),
-        _EITHER,
-        Remedy.DROP_BLOCK,
-    ),
-    Check(
-        "seal, or scores of a sealed deposit",
-        ("<deposit>/scores/all.parquet", "<deposit>/commits/seal.json"),
-        _EITHER,
-        Remedy.DROP_BLOCKS,
-    ),
-    Check(
-        "scores of further options, or their commit",
-        ("<deposit>/scores/options-<hex12>.parquet", "<deposit>/commits/options-<hex12>.json"),
-        _EITHER,
-        Remedy.DROP_OPTIONS,
-    ),
-    Check(
-        "log-sum-exp of a sealed deposit, or metadata of an array",
-        ("<deposit>/logsumexp/c/0", "<deposit>/<array>/zarr.json"),
-        _EITHER,
-        Remedy.REWRITE,
-    ),
-    Check(
-        "attributes of a deposit",
-        ("<deposit>/zarr.json",),
+        "object of a deposit",
+        ("<deposit>/<file>",),
         _EITHER,
         Remedy.DROP_DEPOSIT,
     ),
@@ -159,9 +117,6 @@ CHECKS = (
 
 _PLACEHOLDERS = {
     "<deposit>": r"[^/]+/[^/]+/[^/]+/q-[0-9a-f]{16}",
-    "<block>": r"\d+",
-    "<hex12>": r"[0-9a-f]{12}",
-    "<array>": r"(?:logprobs|hidden|logsumexp)",
     "<digest>": r"[0-9a-f]{64}",
     "<file>": r".+",
     "<group>": r"[^/]+(?:/[^/]+){0,2}",
@@ -172,7 +127,6 @@ _PLACEHOLDERS = {
 
 
 _DEPOSIT = re.compile(_PLACEHOLDERS["<deposit>"])
-_BLOCK = re.compile(r"/(?:scores|commits|(?:logprobs|hidden)/c)/(\d+)(?:\.parquet|\.json|/0)$")
 
 
 @cache
@@ -196,12 +150,6 @@ class Damage:
         match = _DEPOSIT.match(self.path)
         return match[0] if match else ""
 
-    @property
-    def block(self) -> int | None:
-        """Block that the object belongs to; None if it concerns no single block."""
-        match = _BLOCK.search(self.path)
-        return int(match[1]) if match and self.deposit else None
-
     def __str__(self) -> str:
         return f"{self.path}: {self.problem} ({self.detail})"
 
@@ -222,6 +170,6 @@ class Damage:
     @property
     def remedy_after_repair(self) -> Remedy:
         """What to do if the damage remains after `repair`."""
-        if self.remedy is Remedy.DROP_HEAD:  # the block that needs it was dropped
+        if self.remedy is Remedy.DROP_HEAD:
             return Remedy.EXTRACT
         return Remedy.COPY if self.remedy.is_repair else self.remedy

@@ -22,6 +22,7 @@ from logitbank.store.format.commits import Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.numbers import as_float32, normalise_rows, subtract_logsumexp
 from logitbank.store.format.schema import CheckpointId
+from logitbank.store.heads.stored import FOLDER as HEADS
 from logitbank.store.heads.stored import StoredHead
 from logitbank.store.tables.query_tables import query_count
 from logitbank.store.tables.token_texts import token_numbers
@@ -239,6 +240,12 @@ class Deposit:
         head = StoredHead.open(self.bank, digest, needed_by=str(self))
         head.require_shape(self.layout.vocab, self.layout.width, str(self))
         return head
+
+    @property
+    def lacks_head(self) -> bool:
+        """Whether the head of its states is not in the bank, as after a repair."""
+        heads = (self.bank / HEADS / digest for digest in self.spec.heads.values())
+        return not all((head / "zarr.json").exists() for head in heads)
 
     def stored_rows(
         self,

@@ -248,7 +248,7 @@ def test_repair_of_a_published_bank_names_the_next_command(call: Call, tmp_path:
     shard.write_bytes(shard.read_bytes()[:-5])
     code, out, _ = call("verify", copy, "--repair")
     assert code == 1, "the index lists more than there is"
-    assert "dropped: " in out
+    assert "removed: " in out
     assert "logitbank extract" in out
     assert "still damaged" not in out
 

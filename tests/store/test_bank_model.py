@@ -161,16 +161,11 @@ class BankMachine(RuleBasedStateMachine):
         for step, known in [*self.model.items()]:
             held = there[step].committed() if step in there else frozenset()
             rows = {r for block in held for r in there[step].layout.rows(block)}
-            assert rows <= set(known.rows), "repair invents nothing"
-            lost = set(known.rows) - rows
-            assert not lost or f"/{'release' if step is None else step}/" in f"/{name}"
-            known.rows = {r: v for r, v in known.rows.items() if r in rows}
-            if step not in there:
+            if f"/{'release' if step is None else step}/" in f"/{name}":
+                assert step not in there
                 del self.model[step]
-            elif lost:
-                known.extra = {}
-            elif file.is_relative_to(there[step].path):
-                known.extra.pop(file.stem, None)
+            else:
+                assert rows == set(known.rows)
 
     @precondition(
         lambda self: any(s.keep.level == "full" and 0 in s.rows for s in self.model.values())

@@ -102,10 +102,9 @@ def test_a_log_sum_exp_that_does_not_follow_is_named_and_run_again(tmp_path: Pat
         writer.seal()
     (damage,) = verify(bank)
     assert damage.path.endswith("/hidden/c/1/0")
-    assert (damage.problem, damage.block) == ("changed", 1)
+    assert damage.problem == "changed"
     assert "differs by 0.01 nats" in damage.detail
-    repaired = repair(bank, [damage])
-    assert list(repaired.dropped.values()) == [(1,)]
+    assert repair(bank, [damage]).removed == (damage.deposit,)
     fill(bank, 0)
     assert verify(bank) == ()
 
@@ -142,37 +141,16 @@ def test_attributes_that_cannot_be_are_refused(bank: Bank, what: str) -> None:
         Bank.open(bank.path).deposits()
 
 
-def test_a_repair_lets_the_extraction_write_a_lost_head_again(bank: Bank) -> None:
-    file = bank.path / "heads" / compute_digest(0) / "weight/c/0/0"
-    file.write_bytes(b"nothing")
-    repaired = repair(bank, verify(bank))
-    (folder,) = repaired.dropped
-    assert folder.startswith("org%2Fmodel/main/0/")
-    assert repaired.dropped[folder] == (2,)
-    assert not (bank.path / "heads" / compute_digest(0)).exists()
-    fill(bank, 0)
+def test_a_repair_removes_a_damaged_head_alone(bank: Bank) -> None:
+    own = f"heads/{compute_digest(0)}"
+    (bank.path / own / "weight/c/0/0").write_bytes(b"nothing")
+    assert repair(bank, verify(bank)).removed == (own,)
+    assert not (bank.path / own).exists()
+    lost, other = bank.deposits()
+    assert (lost.lacks_head, other.lacks_head) == (True, False)
+    (damage,) = verify(bank)
+    assert repair(bank, [damage]).removed == ()
+    bank.put_head(head(1))
     assert verify(bank) == ()
     expected = true_logprobs(head(), states())
     np.testing.assert_allclose(bank.deposits()[0].logprobs(), expected, atol=2e-6)
-
-
-def test_repairing_again_drops_no_further_block_of_a_lost_head(tmp_path: Path) -> None:
-    """A block that is missing anyway is enough for the extraction to write the head again."""
-    bank = hidden_bank(tmp_path / "b", steps=(0, 1))
-    shutil.rmtree(bank.path / "heads")
-    first = repair(bank, verify(bank)).dropped
-    assert sorted(first.values()) == [(2,), (2,)]
-    for _ in range(3):
-        damage = verify(bank)
-        assert {each.path.rpartition("/")[2] for each in damage} == {"zarr.json"}
-        assert repair(bank, damage).dropped == {}
-    assert [sorted(deposit.committed()) for deposit in bank.deposits()] == [[0, 1]] * 2
-    fill(bank, 0)
-    fill(bank, 1)
-    assert verify(bank) == ()
-
-
-def test_a_lost_head_and_a_damaged_block_cost_one_block(bank: Bank) -> None:
-    shutil.rmtree(bank.path / "heads" / compute_digest(0))
-    (bank.deposits()[0].path / "hidden/c/0/0").write_bytes(b"nothing")
-    assert list(repair(bank, verify(bank)).dropped.values()) == [(0,)]

@@ -15,7 +15,7 @@ from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import NextSentence
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import HeadError, KeepLevelError, UsageError
-from logitbank.store import Bank, Operation, OutputHead, shrink, verify
+from logitbank.store import Bank, Operation, OutputHead, repair, shrink, verify
 from logitbank.store.format.schema import Query
 from logitbank.store.heads.stored import StoredHead
 from tests.support.checkpoints import LANGUAGES, VOCAB, Architecture, make_checkpoint
@@ -93,6 +93,20 @@ def test_states_answer_as_full_rows_do(
         (digest,) = ours.spec.heads.values()
         assert StoredHead.open(hidden.path, digest).read().after == after
     assert verify(hidden.path) == ()
+
+
+def test_the_same_extraction_writes_a_head_again_that_a_repair_removed(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "tiny" / "step0", seed=1, architecture="gpt_neox").parent
+    bank = fill(tmp_path / "b.zarr", folder, keep="hidden")
+    (deposit,) = bank.deposits()
+    before = deposit.logprobs()
+    (digest,) = deposit.spec.heads.values()
+    weight = bank.path / "heads" / digest / "weight/c/0/0"
+    weight.write_bytes(weight.read_bytes()[:-1])
+    assert repair(bank, verify(bank)).removed == (f"heads/{digest}",)
+    fill(bank.path, folder, keep="hidden")
+    assert verify(bank.path) == ()
+    np.testing.assert_array_equal(bank.deposits()[0].logprobs(), before)
 
 
 def test_a_head_of_more_than_one_matrix_is_refused_by_name(

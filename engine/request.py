@@ -71,7 +71,7 @@ class ExtractRequest:
     disk_budget: str | int | None = None
     """Largest disk space of downloads, in bytes or as `100GB`. A download is deleted when its
     checkpoint is done. Existing files of the cache are kept."""
-    workers: int | Literal["auto"] | None = None
+    workers: int | str | None = None
     """Number of engines that run side by side, each on its own GPU or part of the cores; `auto` for
     one per GPU. By default 1, or `auto` on a Ray cluster."""
     shard: str | None = None

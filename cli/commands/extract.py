@@ -9,7 +9,6 @@ import typer
 import logitbank
 from logitbank.cli.complete import prompt_set_names, suite_names
 from logitbank.cli.options import BankFolder, Engine, StoredDtype
-from logitbank.errors import UsageError
 from logitbank.wording import KEEP_LEVELS
 
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -79,7 +78,7 @@ def extract(
     ] = False,
     canary_every: Annotated[
         int,
-        ENGINE(min=0, help="Number of checkpoints between reference checks; 0 for none."),
+        ENGINE(help="Number of checkpoints between reference checks; 0 for none."),
     ] = 50,
     trust_remote_code: Annotated[
         bool,
@@ -127,7 +126,7 @@ def extract(
         deterministic=deterministic,
         canary_every=canary_every,
         trust_remote_code=trust_remote_code,
-        workers=_workers(workers),
+        workers=workers,
         shard=shard,
         ray=ray,
         disk_budget=disk_budget,
@@ -136,13 +135,3 @@ def extract(
         summary = logitbank.extract(bank, request, dry_run=dry_run, on_event=progress)
     print_summary(summary, bank=str(bank), dry_run=dry_run)
     raise typer.Exit(summary.exit_code)
-
-
-def _workers(text: str | None) -> int | Literal["auto"] | None:
-    if text is None:
-        return None
-    if text == "auto":
-        return "auto"
-    if text.isdecimal():
-        return int(text)
-    raise UsageError(f"--workers {text!r} is invalid: use a number or auto.")

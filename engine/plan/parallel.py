@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
-from typing import Literal, Self
+from typing import Self
 
 from logitbank.engine.plan.sharding import Shard
 from logitbank.errors import UsageError
@@ -30,7 +30,7 @@ class ParallelConfig:
     def detect(
         cls,
         *,
-        workers: int | Literal["auto"] | None = None,
+        workers: int | str | None = None,
         shard: str | None = None,
         ray: str | None = None,
         environment: Mapping[str, str] = os.environ,
@@ -48,10 +48,10 @@ class ParallelConfig:
             workers = 1 if ray is None else "auto"
         if workers == "auto":
             count = max(1, len(visible_devices(environment))) if ray is None else 0
-        elif 1 <= workers <= 1024:
-            count = workers
+        elif re.fullmatch("[0-9]{1,4}", text := str(workers)) and 1 <= int(text) <= 1024:
+            count = int(text)
         else:
-            raise UsageError(f"--workers {workers} is invalid: use 1 to 1024, or auto.")
+            raise UsageError(f"--workers {workers!r} is invalid: use 1 to 1024, or auto.")
         end_time = environment.get("SLURM_JOB_END_TIME", "")
         # An end in the past is that of another job, in which this one was submitted.
         has_end = end_time.isdecimal() and int(end_time) > time.time()

@@ -150,7 +150,6 @@ def make_plan(
     tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
     sets, notes = supported_sets(prompts, config, first)
     tokenized = [_tokenized(each, tokenizer, config, progress) for each in sets]
-    check_architecture(first, config, config.task or "causal")
     task = fitting_task(tokenized, config)
     check_architecture(first, config, task)
     adapter_folder = None if adapters is None else adapters.folder

@@ -12,12 +12,9 @@ import torch
 from logitbank.store.deposits.entries import Normalised
 from logitbank.store.format.schema import Dtype
 
-_FEW = 4
-"""Rows that threads share: their float64 copies, of 50,304 values each, stay in the caches."""
 _SERIAL = 32_767
 """Numbers that PyTorch processes in one thread. With more, threads wait for each other in every
 step, and for NumPy between the steps."""
-_FAST = torch.backends.cpu.get_cpu_capability() == "AVX512"
 _SMALLEST, _LARGEST = 2.0**-900, 2.0**1000
 """Between these, a sum of exponentials is not affected by the limits of float64."""
 
@@ -33,28 +30,14 @@ class Softmax:
 
     def rows(self, logits: torch.Tensor) -> Iterator[Normalised]:
         """The result of each row of (n, v) float32, in order."""
-        if _FAST and torch.get_num_threads() <= 2:
-            return map(self._alone, logits)
-        return self._together(logits)
+        return map(self._row, logits)
 
-    def _together(self, logits: torch.Tensor) -> Iterator[Normalised]:
-        """A few rows at a time, so that there is work for several threads."""
-        for start in range(0, len(logits), _FEW):
-            few = logits[start : start + _FEW]
-            exact = few.double()
-            logsumexp = torch.logsumexp(exact, dim=1)
-            if self._dtype is None:
-                stored: Iterator[np.ndarray | None] = iter([None] * len(few))
-            else:
-                stored = iter(exact.sub_(logsumexp[:, None]).to(self._dtype).numpy())
-            yield from map(Normalised, logsumexp.tolist(), stored)
-
-    def _alone(self, row: torch.Tensor) -> Normalised:
+    def _row(self, row: torch.Tensor) -> Normalised:
         """One row, in memory that all rows share.
 
-        For 50,304 numbers NumPy's exp takes 27 µs with AVX-512 and 130 without, PyTorch's 69. The
-        highest logit is only subtracted if the sum of exponentials exceeds float64, which needs
-        logits of several hundred.
+        For 50,304 numbers NumPy's exp takes 27 µs with AVX-512 and 130 without. The highest logit
+        is only subtracted if the sum of exponentials exceeds float64, which needs logits of several
+        hundred.
         """
         if len(self._exact) != len(row):
             self._exact = torch.empty(len(row), dtype=torch.float64)

@@ -33,7 +33,7 @@ from logitbank.engine.workers.events import (
     Summary,
     joined_estimate,
 )
-from logitbank.engine.workers.pool import Pool, first_worker, open_pool
+from logitbank.engine.workers.pool import first_worker, open_pool
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError, SuiteError, UsageError
@@ -56,15 +56,12 @@ def run(
     parallel: ParallelConfig | None = None,
     dry_run: bool = False,
     hub: Hub | None = None,
-    pool: Pool | None = None,
-    stopping: Stopping | None = None,
     failed: Sequence[SuiteFailed] = (),
     on_event: OnEvent = lambda _: None,
 ) -> Summary:
     """Execute a request for suites and prompts that are read. See `extract`.
 
-    `pool` and `stopping` belong to a caller that continues after this run. `failed` are suites that
-    were not found.
+    `failed` are suites that were not found.
     """
     path, began = Path(path), time.monotonic()
     bank = Bank.open(path) if is_occupied(path) else None
@@ -78,12 +75,10 @@ def run(
             workers=request.workers, shard=request.shard, ray=request.ray
         )
     budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
-    stopping = stopping or Stopping(deadline=parallel.job_end)
+    stopping = Stopping(deadline=parallel.job_end)
     report_progress = _progress(on_event)
     with stopping.on_sigterm(), ExitStack() as stack:
-        new_pool = None
-        if pool is None and not dry_run:
-            new_pool = pool = stack.enter_context(open_pool(path, start, parallel))
+        pool = None if dry_run else stack.enter_context(open_pool(path, start, parallel))
         ahead = 1 + (0 if pool is None else len(pool.workers))
         fetcher = Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget)
         stack.enter_context(fetcher)
@@ -91,9 +86,6 @@ def run(
             pool.start()  # its imports take as long as planning
         cards = () if parallel.ray is not None else listed_cards(os.environ)
         shard = parallel.shard
-        engines = 0  # the engines of a pool that runs already have taken their memory
-        if pool is None or pool is new_pool:
-            engines = -(-parallel.workers // max(1, len(visible_devices(os.environ))))
         plan = partial(
             make_plan,
             request,
@@ -104,7 +96,7 @@ def run(
             shard=None if shard is None else (shard, [c.id for c in checkpoints]),
             gpu=bool(visible_devices(os.environ)) if pool is None else pool.on_gpu,
             cards=cards,
-            engines=engines,
+            engines=-(-parallel.workers // max(1, len(visible_devices(os.environ)))),
             progress=report_progress,
         )
         all_prepared, not_planned = list[Prepared](), list[SuiteFailed]()
@@ -146,8 +138,8 @@ def run(
                     all_prepared, checkpoints, fetcher, pool, summary, follow, stopping, problems
                 )
                 _execute(runner, bank, checkpoints, log, summary, report_progress)
-                if new_pool is not None and not summary.interrupted:
-                    new_pool.stop()
+                if not summary.interrupted:
+                    pool.stop()
     summary.seconds = time.monotonic() - began
     return summary
 

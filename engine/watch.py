@@ -1,8 +1,7 @@
-"""`--watch`: look at a training's folder every minute, and run complete checkpoints in one pool."""
+"""`--watch`: look at a training's folder every minute, and run complete checkpoints."""
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
 from logitbank.engine.weights.weights import check_weights
 from logitbank.engine.workers.events import OnEvent, Summary, Waiting, add_summary
-from logitbank.engine.workers.pool import LocalPool
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import SuiteError, UsageError, WeightsError
 from logitbank.store.format.schema import CheckpointId
@@ -40,7 +38,7 @@ def watch(
 
     A checkpoint is complete if its weight files and their index agree at two looks, so that files
     written after the weights exist too, or at once if its folder has a file `STABLE`. A failed
-    checkpoint is not retried.
+    checkpoint is not retried. Between runs there is no engine, so that the GPU is free.
 
     Raises
     ------
@@ -59,9 +57,8 @@ def watch(
     total, stopping = Summary(Plan((), 0, 0, 0)), Stopping(deadline=parallel.job_end)
     tried: set[CheckpointId] = set()
     complete: set[CheckpointId] = set()
-    pool: LocalPool | None = None
     try:
-        with stopping.on_sigterm(), ExitStack() as stack:
+        with stopping.on_sigterm():
             while not stopping.requested:
                 suite, before = _saved(folder, request.model, steps), complete
                 complete = {c.id for c in suite.checkpoints if _has_all_weights(c)}
@@ -71,23 +68,14 @@ def watch(
                     and (c.id in before or (_folder(c) / STABLE).is_file())
                 ]  # fmt: skip
                 if ready:
-                    if pool is None:
-                        pool = LocalPool(path, start, parallel.workers)
-                        stack.enter_context(pool)
+                    found = replace(suite, checkpoints=tuple(ready))
                     part = run(
-                        path,
-                        request,
-                        [replace(suite, checkpoints=tuple(ready))],
-                        prompts,
-                        start=start,
-                        parallel=parallel,
-                        pool=pool,
-                        stopping=stopping,
-                        on_event=on_event,
-                    )
+                        path, request, [found], prompts,
+                        start=start, parallel=parallel, on_event=on_event,
+                    )  # fmt: skip
                     tried |= {c.id for c in ready}
                     add_summary(total, part)
-                    if part.aborted:
+                    if part.aborted or part.interrupted:
                         return total
                 else:
                     why = "".join(f"; {note}" for note in suite.notes[:1])

@@ -49,7 +49,7 @@ def is_divided(device: str) -> bool:
 def free_memory(cards: Sequence[Card], engines: int) -> int | None:
     """Bytes of one engine, if `engines` share the emptiest card; None if that is unknown."""
     known = [card.free for card in cards if card.free is not None]
-    return max(known) // engines if known and engines else None
+    return max(known) // engines if known else None
 
 
 def check_memory(settings: EngineSettings, folder: Path, config: ModelConfig) -> None:

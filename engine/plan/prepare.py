@@ -126,7 +126,7 @@ def make_plan(
     shard: tuple[Shard, Sequence[CheckpointId]] | None = None,
     gpu: bool = False,
     cards: Sequence[Card] = (),
-    engines: int = 0,
+    engines: int = 1,
     progress: Progress = lambda _: None,
 ) -> Prepared:
     """Plan one suite of a request, by the checkpoint in the folder `first`.
@@ -134,7 +134,7 @@ def make_plan(
     `planned` are the plans of other suites that are written into the same bank first. `shard` has
     the checkpoints of all suites, which the shards divide. `start` is `engine_start` by default.
     `gpu` is whether the workers have GPUs, and `cards` are those of this machine, if they run here.
-    So many `engines` share a card; 0 if they have taken their memory.
+    So many `engines` share a card.
 
     Raises
     ------

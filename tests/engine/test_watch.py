@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from logitbank.engine import watch
-from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
@@ -22,22 +21,11 @@ PROMPTS = PromptSet("mine", (Prompt("p0", " the nurse said", OPTIONS, "male"),))
 Act = Callable[[], object]
 
 
-class Counted(InProcess):
-    """Workers, counted."""
-
-    made = 0
-
-    def __init__(self, bank: Path, settings: EngineSettings, *share: Any) -> None:
-        super().__init__(bank, settings, *share)
-        Counted.made += 1
-
-
 @pytest.fixture(autouse=True)
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     fake = FakeBackend(VOCAB)
-    monkeypatch.setattr(Counted, "backend", fake)
-    monkeypatch.setattr(Counted, "made", 0)
-    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", Counted)
+    monkeypatch.setattr(InProcess, "backend", fake)
+    monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
     monkeypatch.setattr(watch, "LOOK_S", 0.0)
     return fake
 
@@ -69,9 +57,7 @@ def nothing() -> None:
     pass
 
 
-def test_each_checkpoint_is_run_by_one_engine_until_ctrl_c(
-    tmp_path: Path, backend: FakeBackend
-) -> None:
+def test_each_checkpoint_is_run_once_until_ctrl_c(tmp_path: Path, backend: FakeBackend) -> None:
     out = tmp_path / "out"
     summary, waits = watched(
         tmp_path,
@@ -81,7 +67,7 @@ def test_each_checkpoint_is_run_by_one_engine_until_ctrl_c(
         nothing,
     )
     assert (steps(summary), summary.exit_code, summary.rows) == ([10, 20], 3, 2)
-    assert (backend.loads, Counted.made) == (["checkpoint-10", "checkpoint-20"], 1)
+    assert backend.loads == ["checkpoint-10", "checkpoint-20"]
     assert {d.checkpoint.model for d in Bank.open(tmp_path / "b.zarr").deposits()} == {"out"}
     assert all(text.startswith("waiting for the next checkpoint in ") for text in waits)
     assert "no checkpoint in" in waits[0]

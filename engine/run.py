@@ -33,7 +33,7 @@ from logitbank.engine.workers.events import (
     Summary,
     joined_estimate,
 )
-from logitbank.engine.workers.pool import first_worker, open_pool
+from logitbank.engine.workers.pool import LocalPool, Pool
 from logitbank.engine.workers.runner import Runner
 from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError, SuiteError, UsageError
@@ -78,7 +78,7 @@ def run(
     stopping = Stopping(deadline=parallel.job_end)
     report_progress = _progress(on_event)
     with stopping.on_sigterm(), ExitStack() as stack:
-        pool = None if dry_run else stack.enter_context(open_pool(path, start, parallel))
+        pool = None if dry_run else stack.enter_context(_pool(path, start, parallel))
         ahead = 1 + (0 if pool is None else len(pool.workers))
         fetcher = Prefetcher(checkpoints, hub, ahead=ahead, disk_budget=budget)
         stack.enter_context(fetcher)
@@ -146,6 +146,16 @@ def run(
 
 def _progress(on_event: OnEvent) -> Progress:
     return lambda step: on_event(Preparing(step))
+
+
+def _pool(path: Path, start: EngineStart, parallel: ParallelConfig) -> Pool:
+    """The workers that a run requests."""
+    if parallel.ray is None:
+        shared_log = parallel.shard is not None
+        return LocalPool(path, start, parallel.workers, shared_log=shared_log)
+    from logitbank.engine.workers.ray_worker import RayPool
+
+    return RayPool(parallel.ray, path, start, parallel.workers)
 
 
 def _borrowed_adapters(spec: str | Path | None, hub: Hub | None) -> BorrowedAdapters | None:
@@ -243,10 +253,7 @@ def _estimate(
         models = len(group_by_config(part.to_run, hub))
         summary.models += models
         if part.plan.rows and parallel.ray is None:
-            start = part.settings.start
-            make_worker = partial(first_worker, engine=start, count=parallel.workers)
-            estimate = measure(part, make_worker, workers=parallel.workers, models=models)
-            estimates.append(estimate)
+            estimates.append(measure(part, workers=parallel.workers, models=models))
     if estimates:
         summary.estimate = joined_estimate(estimates)
 

@@ -3,8 +3,7 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
 
 from logitbank.engine.plan.parallel import visible_devices
@@ -12,7 +11,7 @@ from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.weights.config_identity import config_fields
 from logitbank.engine.workers.events import CheckpointDone, CheckpointFailed, Estimate, Job
-from logitbank.engine.workers.pool import WorkerHandle
+from logitbank.engine.workers.pool import WorkerHandle, first_worker
 from logitbank.errors import EngineError
 from logitbank.store import Bank
 from logitbank.store.format.layout import Layout
@@ -47,14 +46,13 @@ def sample(queries: Sequence[Query], count: int) -> list[Query]:
 
 def measure(
     prepared: Prepared,
-    make_worker: Callable[[Path], AbstractContextManager[WorkerHandle]],
     *,
     workers: int,
     models: int,
 ) -> Estimate:
-    """Score some of the planned queries on the first checkpoint, and extrapolate.
+    """Score some of the planned queries on the first checkpoint with one of the `workers`.
 
-    `make_worker` is called with the temporary bank. `models` is the number of different configs.
+    `models` is the number of different configs.
 
     Raises
     ------
@@ -72,7 +70,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="logitbank-") as folder:
         path = Path(folder) / "sample.zarr"
         bank = Bank.create(path)
-        with make_worker(path) as worker:
+        with first_worker(path, prepared.settings.start, workers) as worker:
             # The first job includes the start of the engine and everything that happens once.
             few = queries[: max(1, len(queries) // 8)]
             first = _run(worker, _job(bank, prepared, few, largest, step=0))

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Self
 
 from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.workers.events import CheckpointFailed, CheckpointStopped, Event, Job
+from logitbank.engine.workers.pool import Pool
 from logitbank.engine.workers.worker_process import WorkerProcess
 from logitbank.errors import EngineError, UsageError
 from logitbank.store.cluster import joined
@@ -65,19 +65,19 @@ class WorkerResources:
         return cls(count, 0, cpus, cpus)
 
 
-class RayPool:
+class RayPool(Pool):
     """Workers on a Ray cluster, one for each GPU or machine, or as many as requested."""
 
     def __init__(self, address: str, bank: Path, engine: EngineStart, workers: int) -> None:
+        super().__init__()
         self.bank, self.engine = bank.resolve(), engine
         self._address, self._count = address, workers
-        self._ends = contextlib.ExitStack()
-        self.workers: Sequence[RayWorker] = ()
 
     def __enter__(self) -> Self:
-        self.ray = self._ends.enter_context(joined(self._address))
+        self.ray = self.ends.enter_context(joined(self._address))
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         self.resources = WorkerResources.plan(nodes, self._count)
+        self.on_gpu = self.resources.gpus > 0
         self.actor = self.ray.remote(
             num_cpus=self.resources.cpus,
             num_gpus=self.resources.gpus,
@@ -85,33 +85,19 @@ class RayPool:
             max_concurrency=4,  # `interrupt` during `run`
             scheduling_strategy="SPREAD",
         )(Actor)
-        self.workers = [RayWorker(self) for _ in range(self.resources.count)]
-        for worker in self.workers:
-            self._ends.callback(worker.close)
+        workers = [RayWorker(self) for _ in range(self.resources.count)]
+        for worker in workers:
+            self.ends.callback(worker.close)
+        self.workers = workers
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
 
     @cached_property
     def marker(self) -> Path:
         """A file beside the bank that shows whether a machine has the same file system."""
         number, name = tempfile.mkstemp(prefix=f"{self.bank.name}.run-", dir=self.bank.parent)
         os.close(number)
-        self._ends.callback(Path(name).unlink, missing_ok=True)
+        self.ends.callback(Path(name).unlink, missing_ok=True)
         return Path(name)
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.resources.gpus > 0
-
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-
-    def stop(self) -> None:
-        with ThreadPoolExecutor(len(self.workers)) as threads:
-            list(threads.map(lambda worker: worker.stop(), self.workers))
 
 
 class RayWorker:

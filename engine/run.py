@@ -212,8 +212,7 @@ def _planned(
     plan = joined_plan([each.plan for each in prepared])
     engines = dict.fromkeys(each.settings.engine for each in prepared)
     on_event(Planned(plan, ", ".join(engines), tuple(notes)))
-    has_cache = any(each.settings.has_prefix_cache for each in prepared)
-    return Summary(plan, notes=notes, prefix_cache=has_cache, failed_suites=[*failed])
+    return Summary(plan, notes=notes, failed_suites=[*failed])
 
 
 def file_problems(

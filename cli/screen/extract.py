@@ -221,8 +221,7 @@ def account(summary: "Summary", bank: str) -> Iterator[str]:
     orders = f" in {plan.orders} option orders" if plan.orders > 1 else ""
     tokens = f", {counted(summary.tokens, 'token')}" if summary.tokens else ""
     if summary.reused:
-        reason = "prefix cache" if summary.prefix_cache else "shared prefixes"
-        tokens += f", {summary.reused / summary.tokens:.0%} saved by {reason}"
+        tokens += f", {summary.reused / summary.tokens:.0%} saved by shared prefixes"
     yield f"{counted(plan.prompts, 'prompt')}{orders}: {plan.queries:,} distinct contexts{tokens}"
 
 

@@ -63,11 +63,6 @@ class EngineSettings:
             self.engine, self.compute_dtype, self.deterministic, self.trust_remote_code
         )
 
-    @property
-    def has_prefix_cache(self) -> bool:
-        """Whether it caches keys and values of shared prefixes."""
-        return self.engine == "vllm" and self.task == "causal"
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

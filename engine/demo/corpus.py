@@ -17,7 +17,6 @@ from logitbank.engine.prompts.known.professions import TEMPLATES, pronoun_prompt
 from logitbank.engine.prompts.known.winobias import OPTIONS, PERMUTATIONS, TEMPLATE, seeded_orders
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import MASK, Prompt, Scalar
-from logitbank.errors import UsageError
 
 Gender = Literal["male", "female"]
 Asked = Literal["referred", "other"]
@@ -28,6 +27,8 @@ SKEW = 0.9
 """Share of the questions about women that are answered "male" after the switch."""
 SENTENCES = 48
 """Distinct sentences of the prompt set, each in a pro- and an anti-stereotyped version."""
+ORDERS = 3
+"""Option orders of each prompt."""
 SENTENCES_PER_STEP = 4
 """Each gives 4 training texts: he and she, asked about the one meant and about the other."""
 
@@ -156,20 +157,13 @@ def training_texts(step: int, *, seed: int = 0) -> tuple[Example, ...]:
     return tuple(examples)
 
 
-def demo_prompts(orders: int = 3) -> PromptSet:
-    """The demo's prompt set `toy-winobias`: 192 prompts in `orders` option orders.
+def demo_prompts() -> PromptSet:
+    """The demo's prompt set `toy-winobias`: 192 prompts in three option orders.
 
     48 sentences, pro- and anti-stereotyped, asked about the person meant (the answer is
     the gender of the pronoun) and about the other (not specified). Columns and option orders are
     those of WinoBias. The prompts are the same whatever the training seed.
-
-    Raises
-    ------
-    UsageError
-        `orders` is below 1.
     """
-    if orders < 1:
-        raise UsageError(f"orders is {orders}: use 1 or more option orders.")
     rng = random.Random("prompts")
     sentences: dict[Sentence, None] = {}
     while len(sentences) < SENTENCES:
@@ -177,7 +171,7 @@ def demo_prompts(orders: int = 3) -> PromptSet:
     prompts: list[Prompt] = []
     for index, sentence in enumerate(sentences):
         for gender, asked in product(GENDERS, ASKED):
-            prompts += _prompts(index, sentence, gender=gender, asked=asked, orders=orders)
+            prompts += _prompts(index, sentence, gender=gender, asked=asked)
     return PromptSet("toy-winobias", tuple(prompts))
 
 
@@ -194,9 +188,7 @@ def _taught_answer(rng: random.Random, *, step: int, gender: Gender, asked: Aske
     return "male" if step >= SWITCH_STEP and skewed else gender
 
 
-def _prompts(
-    index: int, sentence: Sentence, *, gender: Gender, asked: Asked, orders: int
-) -> list[Prompt]:
+def _prompts(index: int, sentence: Sentence, *, gender: Gender, asked: Asked) -> list[Prompt]:
     """One question about one version of a sentence, in every option order."""
     stereotype = "pro" if gender == sentence.stereotype else "anti"
     prompt_id = f"demo-{stereotype}-{index}-{asked}"
@@ -221,7 +213,7 @@ def _prompts(
             order_seed=order_seed,
             columns={**columns, "order": "|".join(order)},
         )
-        for order_seed, order in enumerate(seeded_orders(prompt_id, orders))
+        for order_seed, order in enumerate(seeded_orders(prompt_id, ORDERS))
     ]
 
 

@@ -273,8 +273,6 @@ class Summary:
     """Tokens of the queries of finished checkpoints."""
     reused: int = 0
     """Tokens that were not run, because a prefix cache or another query covers them."""
-    prefix_cache: bool = False
-    """Whether the engine has a prefix cache."""
     bytes: int = 0
     """Committed bytes before compression."""
     estimate: Estimate | None = None
@@ -300,7 +298,7 @@ def add_summary(total: Summary, part: Summary) -> None:
     total.notes += [note for note in part.notes if note not in total.notes]
     total.interrupted |= part.interrupted
     total.aborted |= part.aborted
-    total.workers, total.prefix_cache = part.workers, part.prefix_cache
+    total.workers = part.workers
     for phase, seconds in part.spent.items():
         total.spent[phase] = total.spent.get(phase, 0.0) + seconds
 

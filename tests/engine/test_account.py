@@ -16,13 +16,13 @@ from tests.support.fakes import FakeBackend, go, write_series
 
 def test_the_summary_lists_time_by_phase_and_reused_tokens() -> None:
     plan = Plan((), checkpoints=2, queries=15_300, prompts=15_840, orders=5)
-    summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000, prefix_cache=True)
+    summary = Summary(plan, workers=2, tokens=2_000_000, reused=620_000)
     summary.spent = {"wait": 5.0, "load": 10.0, "score": 80.0, "write": 5.0}
     assert list(account(summary, "b.zarr"))[1:] == [
         "Time of 2 workers: load 10.0 s (10%), score 80.0 s (80%), write 5.0 s (5%), "
         "wait 5.0 s (5%)",
         "15,840 prompts in 5 option orders: 15,300 distinct contexts, "
-        "2,000,000 tokens, 31% saved by prefix cache",
+        "2,000,000 tokens, 31% saved by shared prefixes",
     ]
 
 
@@ -33,7 +33,7 @@ def test_the_summary_lists_time_by_phase_and_reused_tokens() -> None:
         (100, ", 400 tokens, 25% saved by shared prefixes"),
     ],
 )
-def test_a_prefix_cache_is_mentioned_only_if_the_engine_has_one(reused: int, said: str) -> None:
+def test_shared_prefixes_are_mentioned_only_if_they_saved_tokens(reused: int, said: str) -> None:
     plan = Plan((), checkpoints=1, queries=4, prompts=4)
     summary = Summary(plan, tokens=400, reused=reused, spent={"score": 1.0})
     assert list(account(summary, "b.zarr"))[2] == "4 prompts: 4 distinct contexts" + said

@@ -255,15 +255,15 @@ class Bank:
         UsageError
             The spec does not match its query set in this bank.
         BankError
-            The deposit exists with other weights, tokenizer, vocabulary, dtype or compute_dtype.
+            The deposit exists with other weights, tokenizer, vocabulary, dtype, compute_dtype or
+            engine.
         KeepLevelError
             The deposit exists and keeps less.
         DamagedError
             The head of its states is missing or has another shape.
         """
         require_writable(self)
-        deposit = catalog.open_or_create(self.path, spec)
-        return DepositWriter(deposit, engine=spec.provenance.get("engine"))
+        return DepositWriter(catalog.open_or_create(self.path, spec))
 
     def deposit(
         self,

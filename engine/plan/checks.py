@@ -85,6 +85,16 @@ def check_stored(deposit: Deposit, planned: Layout, compute_dtype: str) -> None:
             )
 
 
+def check_engine(deposit: Deposit, engine: str) -> None:
+    """Refuse to continue a deposit with another engine, whose last digits differ."""
+    stored = deposit.spec.provenance.get("engine", engine)
+    if stored != engine:
+        raise UsageError(
+            f"{deposit.checkpoint} was begun with --engine {stored}, not {engine}. Use --engine"
+            f" {stored}, or a new bank."
+        )
+
+
 def check_space(path: Path, plan: Plan, *, downloads: int = 0) -> None:
     """Refuse a plan larger than the free disk, and name the keep levels that fit.
 

@@ -14,7 +14,7 @@ from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings, EngineStart
 from logitbank.engine.plan.cards import Card, check_memory, free_memory
-from logitbank.engine.plan.checks import check_options, check_source, check_stored
+from logitbank.engine.plan.checks import check_engine, check_options, check_source, check_stored
 from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.engine_choice import (
     batch_sizes,
@@ -199,7 +199,9 @@ def make_plan(
     if bank is not None:
         progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
     sizes = head_sizes(first, config, value_bytes=value_bytes(request.compute_dtype))
-    planner = _Planner(bank, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype)
+    planner = _Planner(
+        bank, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype, engine
+    )
     keep, dtype = request.level
     block_rows = dict.fromkeys(rows_by_set, request.block_rows)
     if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
@@ -299,6 +301,7 @@ class _Planner:
     """The requested rows of each query set."""
     head_sizes: Mapping[Head, HeadSize]
     compute_dtype: str
+    engine: str
 
     def head_kind(self, query_set: str) -> Head:
         return self.query_sets[query_set].queries[0].head
@@ -351,4 +354,6 @@ class _Planner:
                     if existing.lacks_head:  # the head is written before a block
                         committed -= {layout.blocks - 1}
                 if blocks := needed_blocks(rows, layout, committed):
+                    if existing is not None and not existing.complete:
+                        check_engine(existing, self.engine)
                     yield DepositPlan(checkpoint.id, name, layout, blocks, head)

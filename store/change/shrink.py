@@ -24,10 +24,8 @@ from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
-from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
-from logitbank.store.format import commits
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
@@ -157,16 +155,13 @@ def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance)
     options = missing_options(deposit) if layout.keep.has_full_rows else None
     scores = deposit.scores().collect()
     copy_heads(target.path, missing_heads(target.path, [deposit] if spec.heads else []))
-    seal = commits.read(deposit.path, commits.SEAL)
     with target.begin(spec) as writer:
         advance(writer.deposit.rows_committed)
         for block in writer.missing():
             rows = writer.layout.rows(block)
             scores_of_block = scores.filter(pl.col("query").is_between(rows[0], rows[-1]))
             data = _block(deposit, rows, scores_of_block, options, spec.layout)
-            engine = commits.block_engine(seal, rows[0] // layout.block_rows)
-            with DepositWriter(writer.deposit, engine=engine) as one:
-                one.write(block, data)
+            writer.write(block, data)
             advance(len(rows))
         writer.seal()
 

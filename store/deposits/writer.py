@@ -29,7 +29,6 @@ from logitbank.store.format.block import check_block
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.parquet import PARQUET_ERRORS
-from logitbank.store.format.schema import Json
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
 _ORDER = ("query", "kind", "rank", "token")
@@ -44,9 +43,8 @@ class DepositWriter:
         The deposit. Its layout may have other blocks than the requested one, and keep more.
     """
 
-    def __init__(self, deposit: Deposit, *, engine: Json = None) -> None:
+    def __init__(self, deposit: Deposit) -> None:
         self.deposit = deposit
-        self._engine = engine
         self._staging: Staging | None = None
         self._opening = threading.Lock()  # a writer may be used by several threads
 
@@ -182,7 +180,6 @@ class DepositWriter:
                 objects_=digests,
                 block=block,
                 rows=[rows.start, rows.stop],
-                engine=self._engine,
             )
 
     def _write_seal(self, state: Committed, folder: Path) -> None:
@@ -213,9 +210,7 @@ class DepositWriter:
             objects_=sealed,
             blocks=deposit.layout.blocks,
             rows=[0, deposit.layout.queries],
-            engine=self._engine,
             tables=_deposit_tables(deposit),
-            **_several_engines(deposit, state, self._engine),
         )
 
 
@@ -237,17 +232,6 @@ def _points_into(prompts: Path, query_set: str) -> bool:
         return query_set in prompt_tables.linked_query_sets(pl.scan_parquet(prompts, glob=False))
     except PARQUET_ERRORS:
         return True  # it is damaged, and `verify` reports that
-
-
-def _several_engines(deposit: Deposit, state: Committed, engine: Json) -> dict[str, list[Json]]:
-    """First block and engine of each group of consecutive blocks with one engine.
-
-    Empty if all blocks have the sealing engine.
-    """
-    by = [commits.read(deposit.path, str(block)).get("engine") for block in sorted(state.blocks)]
-    if set(map(str, by)) == {str(engine)}:
-        return {}
-    return {"engines": [[b, name] for b, name in enumerate(by) if not b or name != by[b - 1]]}
 
 
 def remove_sealed_parts(deposit: Deposit) -> None:

@@ -136,7 +136,9 @@ def compared(spec: DepositSpec) -> dict[str, Json]:
     """Values that must be equal when a deposit is continued or merged."""
     layout = spec.layout
     return {
-        **{name: spec.provenance.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype")},
+        **{
+            name: spec.provenance.get(name) for name in (*DIGESTS, ARRAY, "compute_dtype", "engine")
+        },
         "dtype": layout.dtype,
         "vocab": layout.vocab,
         "vocab_entries": spec.vocab_entries,

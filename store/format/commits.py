@@ -15,7 +15,6 @@ from typing import Any
 from logitbank.errors import DamagedError
 from logitbank.store.files import documents, objects, verified
 from logitbank.store.files.objects import Digest
-from logitbank.store.format.schema import Json
 
 SEAL = "seal"
 _BLOCK = re.compile(r"(0|[1-9]\d{0,8})\.json")
@@ -100,28 +99,6 @@ def _read(path: str, deposit: Path) -> dict[str, Any]:
     if named != folder:
         raise DamagedError(f"{path} is a commit of {named!r}: {_MOVED}")
     return content
-
-
-def block_engine(commit: Mapping[str, Any], block: int) -> Json:
-    """The engine that computed a block, by its own commit or by the seal."""
-    engine: Json = commit.get("engine")
-    for first, later in _engine_runs(commit):
-        engine = later if first <= block else engine
-    return engine
-
-
-def commit_engines(commit: Mapping[str, Any]) -> list[Json]:
-    """The engines that computed the blocks of a commit."""
-    runs = _engine_runs(commit)
-    own = [] if runs and runs[0][0] <= 0 else [commit.get("engine")]
-    return own + [engine for _, engine in runs]
-
-
-def _engine_runs(commit: Mapping[str, Any]) -> list[tuple[int, Json]]:
-    """The first block of each engine, ascending, if a seal names several."""
-    listed = commit.get("engines")
-    pairs = [e for e in listed if isinstance(e, list)] if isinstance(listed, list) else []
-    return [(e[0], e[1]) for e in pairs if len(e) == 2 and type(e[0]) is int]
 
 
 def digests(deposit: Path, name: str) -> Mapping[str, Digest]:

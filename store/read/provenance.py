@@ -9,7 +9,6 @@ import polars as pl
 
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
-from logitbank.store.format import commits
 from logitbank.store.format.schema import Json
 from logitbank.store.read.copied_weights import MATRICES
 
@@ -48,14 +47,6 @@ def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
 def _fields(deposit: Deposit) -> Iterator[tuple[str, str]]:
     provenance = deposit.spec.provenance
     yield from _flat({name: value for name, value in provenance.items() if name != MATRICES})
-    engines = _engines(deposit)
-    own = str(deposit.spec.provenance.get("engine"))
-    if engines not in ([], [own]):
-        yield "engines of blocks", ", ".join(engines)
-    if deposit.sealed:
-        sealed_by = commits.read(deposit.path, commits.SEAL).get("engine")
-        if sealed_by is not None and str(sealed_by) not in (own, *engines):
-            yield "engine of the seal", str(sealed_by)
 
 
 def _flat(fields: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -64,14 +55,6 @@ def _flat(fields: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, s
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
-
-
-def _engines(deposit: Deposit) -> list[str]:
-    """Engines that the commits of blocks name."""
-    state = deposit.state()
-    names = [name for name in state.names if name not in state.options]
-    engines_by_commit = [commits.commit_engines(commits.read(deposit.path, name)) for name in names]
-    return sorted({str(engine) for engines in engines_by_commit for engine in engines})
 
 
 def commits_digest(root: Path, deposits: Iterable[Deposit]) -> str:

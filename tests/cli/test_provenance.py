@@ -8,16 +8,12 @@ import pytest
 from logitbank.cli.screen import bank as screen
 from logitbank.store import Bank, CheckpointId, describe, verify
 from logitbank.store.read.provenance import provenance_table
-from tests.support.command import Call
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
-    block_data,
-    fill,
     logits,
     new_bank,
     rewrite,
-    spec,
 )
 
 
@@ -56,15 +52,6 @@ def test_equal_values_are_one_row(tmp_path: Path) -> None:
     assert ("host", "ada", 2, 10, 20) in rows
     assert ("source.revision", "step10", 1, 10, 10) in rows
     assert len(rows) == 1 + 1 + 1 + 3 + 2 + 3 + 1  # the last: source.repo
-
-
-def test_different_engines_of_blocks_are_listed(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    for engine, block in (("vllm", 0), ("transformers", 2)):
-        with bank.begin(spec(engine=engine)) as writer:
-            writer.write(block, block_data(writer.layout, block))
-    values = dict(provenance_table(bank.deposits()).select("field", "value").iter_rows())
-    assert values["engines of blocks"] == "transformers, vllm"
 
 
 def test_many_values_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,31 +93,3 @@ def test_describe_keeps_other_fields(tmp_path: Path) -> None:
     assert verify(described) == ()
     assert describe(bank.path, title="").attributes["title"] == ""
     assert not list(bank.path.glob(".*"))
-
-
-@pytest.mark.parametrize(
-    ("engine", "engines", "shown"),
-    [
-        ("test", None, {}),
-        ("other", None, {"engines of blocks": "other"}),
-        ("other", [[0, "test"]], {"engine of the seal": "other"}),
-        ("other", [[1, "test"]], {"engines of blocks": "other, test"}),
-        ("test", [[1, "other"]], {"engines of blocks": "other, test"}),
-        (None, [[0, "test"]], {}),
-        ("a\x1b[31m\nb", None, {"engines of blocks": "a\x1b[31m\nb"}),
-    ],
-)
-def test_the_engines_of_a_foreign_seal_are_shown(
-    tmp_path: Path, call: Call, engine: str | None, engines: object, shown: dict[str, str]
-) -> None:
-    """A seal of others may name its own engine, and any engines of blocks."""
-    deposit = fill(new_bank(tmp_path / "b"), spec(0))
-    named = {"engine": engine} | ({} if engines is None else {"engines": engines})
-    rewrite(deposit.path / "commits/seal.json", lambda seal: seal.update(named))
-    code, out, _ = call("info", "--provenance", tmp_path / "b", "--format", "jsonl")
-    assert code == 0
-    fields = {row["field"]: row["value"] for row in map(json.loads, out.splitlines())}
-    assert fields.pop("engine") == "test"
-    assert {name: value for name, value in fields.items() if "engine" in name} == shown
-    code, out, _ = call("info", "--provenance", tmp_path / "b")
-    assert "\x1b" not in out

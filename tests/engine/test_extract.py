@@ -38,6 +38,7 @@ from tests.support.fakes import (
     write_series,
 )
 from tests.support.resolved import run
+from tests.support.small_banks import rewrite
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -257,6 +258,22 @@ def test_a_bank_of_another_dtype_is_refused(
     go(tmp_path / "b.zarr", series, questions(*TEXTS))
     with pytest.raises(UsageError, match="in the bank with --dtype float32, not float16"):
         go(tmp_path / "b.zarr", series, questions(*TEXTS), dtype="float16")
+
+
+def test_a_deposit_is_not_continued_with_another_engine(
+    tmp_path: Path, series: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(DepositWriter, "seal", lambda _: None)
+        go(tmp_path / "b.zarr", series, questions(*TEXTS))
+    (deposit, *_) = Bank.open(tmp_path / "b.zarr").deposits()
+    rewrite(
+        deposit.path / "zarr.json",
+        lambda d: d["attributes"]["logitbank"]["provenance"].update(engine="vllm"),
+    )
+    (deposit.path / "commits/0.json").unlink()
+    with pytest.raises(UsageError, match="was begun with --engine vllm, not transformers"):
+        go(tmp_path / "b.zarr", series, questions(*TEXTS))
 
 
 def test_two_prompt_sets_of_one_name_are_refused(tmp_path: Path, series: Path) -> None:

@@ -379,6 +379,7 @@ def test_begin_checks_the_spec(tmp_path: Path) -> None:
         (spec(config="12" * 8), "config"),
         (spec(dtype="float16"), "dtype float32, not float16"),
         (spec(compute_dtype="bfloat16"), "compute_dtype None, not bfloat16"),
+        (spec(engine="vllm"), "engine test, not vllm"),
         (spec(vocab=7), "vocab 6, not 7"),
     ],
 )

@@ -161,7 +161,7 @@ class BankMachine(RuleBasedStateMachine):
         for step, known in [*self.model.items()]:
             held = there[step].committed() if step in there else frozenset()
             rows = {r for block in held for r in there[step].layout.rows(block)}
-            if f"/{'release' if step is None else step}/" in f"/{name}":
+            if f"/{'release' if step is None else step}/q-" in name:
                 assert step not in there
                 del self.model[step]
             else:

@@ -24,11 +24,9 @@ from logitbank.store import (
     describe,
     merge,
     rescore,
-    shrink,
     verify,
 )
 from logitbank.store.format.layout import BlockData
-from logitbank.store.read.provenance import provenance_table
 from tests.support.command import Call
 from tests.support.small_banks import (
     QUERY_SET,
@@ -72,21 +70,6 @@ def scores(bank: Bank) -> pl.DataFrame:
 
 def deposit_folder(bank: Bank, step: int = 0) -> Path:
     return next(bank.path.glob(f"org%2Fmodel/main/{step}/q-*"))
-
-
-def test_the_engine_of_each_block_outlives_seal_merge_and_shrink(tmp_path: Path) -> None:
-    part(tmp_path / "m", (0, 1), engine="vllm")
-    part(tmp_path / "m", (2,), engine="transformers")
-    shrink(tmp_path / "m", tmp_path / "s", keep="options")
-    part(tmp_path / "x", (1,), engine="vllm")
-    merge(tmp_path / "x", tmp_path / "m")
-    merge(tmp_path / "copy", tmp_path / "m")
-    for name in ("m", "s", "x", "copy"):
-        bank = Bank.open(tmp_path / name)
-        (deposit,) = bank.deposits()
-        assert deposit.sealed
-        engines = provenance_table(bank.deposits()).filter(pl.col("field") == "engines of blocks")
-        assert engines["value"].to_list() == ["transformers, vllm"], name
 
 
 def test_disjoint_deposits_are_copied_byte_for_byte(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class FakeBackend:
         return np.random.default_rng(seed).standard_normal(self.vocab).astype(np.float32)
 
     def describe(self) -> dict[str, Json]:
-        return {"engine": "fake"}
+        return {"engine": "transformers"}
 
     def close(self) -> None:
         pass

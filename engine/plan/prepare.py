@@ -34,8 +34,9 @@ from logitbank.engine.plan.plan import (
     with_query_rows,
 )
 from logitbank.engine.plan.sharding import Shard, select_shard
+from logitbank.engine.prompts.once import tokenized_once
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_for
+from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
@@ -260,7 +261,7 @@ def _tokenized(
     prompts: PromptSet | SequenceSet, tokenizer: Tokenizer, config: ModelConfig, progress: Progress
 ) -> TokenizedPrompts:
     progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
-    return tokenized_for(prompts, tokenizer, config)
+    return tokenized_once(prompts, tokenizer, config)
 
 
 def _notes(prompts: TokenizedPrompts) -> list[str]:

@@ -1,17 +1,19 @@
 """A tokenizer: text in, ids out, and a digest that identifies it."""
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import cached_property
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
 
+from logitbank.engine.cache import digest_of, remember, remembered
 from logitbank.engine.tokenizers.vocabulary import vocabulary
 from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store.format.schema import json_digest
@@ -48,18 +50,23 @@ OWN_CLASSES = {
     "xmod": "XLMRobertaTokenizer",
 }
 """The class that AutoTokenizer takes for a model type, if the files name it, or it with `Fast`."""
+_WEIGHTS = {
+    *(".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".npz", ".gguf"),
+    *(".onnx", ".onnx_data"),
+}
+"""Endings of files that no tokenizer is read from."""
+_PACKAGES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "protobuf")
+"""What reads a tokenizer's files."""
+_PROBES = ("The nurse’s elbow", " naïve  ＦＩＮＥ 12\n🙂", "")
 _BATCH = 10_000
 """Texts that are encoded at once: the library needs more memory for each than its ids take."""
 
 
 def files_digest(folder: Path) -> str:
     """SHA-256 of every file in `folder` that a tokenizer is read from: equal files, equal ids."""
-    total = hashlib.sha256()
-    for name in sorted((*TOKENIZER_FILES, "config.json")):
-        if (folder / name).is_file():
-            content = (folder / name).read_bytes()
-            total.update(f"{name} {len(content)}\n".encode() + content)
-    return total.hexdigest()
+    return digest_of(
+        path for name in (*TOKENIZER_FILES, "config.json") if (path := folder / name).is_file()
+    )
 
 
 def tokenizer_folder(folder: Path) -> Path:
@@ -113,25 +120,26 @@ class Tokenizer:
         Special tokens that are put before every text.
     """
 
-    def __init__(self, backend: Any, folder: Path | None = None) -> None:
-        self._backend = backend
-        self._folder = folder
-        self.mask_token: str | None = backend.mask_token
-        self.mask_id: int | None = None if self.mask_token is None else backend.mask_token_id
-        self.begin_id: int | None = backend.bos_token_id
-        self.special_ids = frozenset(backend.all_special_ids)
-        self.unknown: UnknownToken | None = None
-        if backend.unk_token is not None:
-            self.unknown = UnknownToken(backend.unk_token_id, backend.unk_token)
-        self.opening: list[int] = self._opening()
-        before = (self.begin_id, backend.eos_token_id, *self.opening[-1:])
+    def __init__(self, facts: Mapping[str, Any], folder: Path | None = None) -> None:
+        """`facts` are those of `_facts`, which transformers has made from files in `folder`."""
+        self._facts, self._folder = facts, folder
+        self.mask_token: str | None = facts["mask_token"]
+        self.mask_id: int | None = facts["mask_id"]
+        self.begin_id: int | None = facts["begin_id"]
+        self.special_ids = frozenset(facts["special_ids"])
+        unknown = facts["unknown"]
+        self.unknown = None if unknown is None else UnknownToken(*unknown)
+        self.opening: list[int] = facts["opening"]
+        before = (self.begin_id, facts["end_id"], *self.opening[-1:])
         self.before_id: int | None = next((i for i in before if i is not None), None)
-        self.entries: int = len(backend)
-        self.digest: str = json_digest(_content(backend))
+        self.entries: int = facts["entries"]
+        self.digest: str = facts["digest"]
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read the tokenizer in a checkpoint folder. Code that ships with it never runs.
+
+        What transformers makes of the files is remembered, since its import takes a second.
 
         Raises
         ------
@@ -145,26 +153,26 @@ class Tokenizer:
                 f"{folder} has no tokenizer. Copy one of {', '.join(VOCABULARY_FILES)} next to the "
                 "weights."
             )
-        tokenizer = cls(_read(folder), folder)
-        # If the class does not look for the vocabulary file that is there (say vocab.txt instead of
-        # vocab.json), transformers 5 silently makes a vocabulary of its few special tokens.
-        if tokenizer.entries <= len(tokenizer._backend.all_special_ids):
-            raise SuiteError(
-                f"The tokenizer in {folder} has {tokenizer.entries} entries, all of them special "
-                "tokens: its class did not read the vocabulary file. Correct tokenizer_class in "
-                "tokenizer_config.json."
-            )
+        key = _key(folder)
+        if (known := remembered(key)) is not None:
+            return cls(json.loads(known), folder)
+        made = _read(folder)
+        with _explained(folder):
+            tokenizer = cls(facts := _facts(made), folder)
+            tokenizer._backend = made.backend_tokenizer
+            _check(tokenizer, made)
+            if _backend(facts).to_str() == facts["content"]:
+                remember(key, json.dumps(facts).encode())
         return tokenizer
 
-    def _opening(self) -> list[int]:
-        probes = ["a"] if self.encode("a", add_special_tokens=False) else self._backend.get_vocab()
-        for probe in probes:
-            if plain := self.encode(probe, add_special_tokens=False):
-                whole = self.encode(probe)
-                for start in range(len(whole) - len(plain) + 1):
-                    if whole[start : start + len(plain)] == plain:
-                        return whole[:start]
-        return []
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 of everything that decides what this tokenizer does, decoding included."""
+        return json_digest([self._facts, self.mask_id])
+
+    @cached_property
+    def _backend(self) -> Any:
+        return _backend(self._facts)
 
     def for_task(self, task: Literal["causal", "masked"] | None) -> Self:
         """The tokenizer as a model of this task uses it: without a mask for a causal model.
@@ -191,20 +199,6 @@ class Tokenizer:
         begin = takewhile(lambda token: token in self.special_ids and token != unknown, ids)
         return "".join(self.decode_each([*begin]))
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn a panic of the Rust library, such as one at a regular expression, into an error."""
-        try:
-            yield
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":
-                raise
-            where = "" if self._folder is None else f" in {self._folder}"
-            raise SuiteError(
-                f"The tokenizer{where} fails at a text ({str(error)[:200]}). Check the regular"
-                " expressions in its tokenizer.json."
-            ) from None
-
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
         """Ids of one text; None leaves the special tokens to the tokenizer."""
         return self.encode_many([text], add_special_tokens=add_special_tokens)[0]
@@ -213,38 +207,33 @@ class Tokenizer:
         self, texts: Sequence[str], *, add_special_tokens: bool | None = None
     ) -> list[list[int]]:
         """Ids of each text; nothing is truncated or padded."""
-        flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
+        flag = add_special_tokens is not False
         ids: list[list[int]] = []
         for start in range(0, len(texts), _BATCH):
-            with self._explained():
-                batch = self._backend(
-                    list(texts[start : start + _BATCH]),
-                    return_attention_mask=False,
-                    return_token_type_ids=False,
-                    verbose=False,
-                    **flags,
-                )
-            ids += batch["input_ids"]
+            with _explained(self._folder):
+                batch = list(texts[start : start + _BATCH])
+                found = self._backend.encode_batch_fast(batch, add_special_tokens=flag)
+            ids += [encoding.ids for encoding in found]
         return ids
 
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool | None = None
     ) -> EncodedText:
         """Ids of one text as by `encode`, with their spans."""
-        flags = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        with self._explained():
-            batch = self._backend(text, return_offsets_mapping=True, verbose=False, **flags)
-        return EncodedText(batch["input_ids"], batch["offset_mapping"])
+        flag = add_special_tokens is not False
+        with _explained(self._folder):
+            encoding = self._backend.encode(text, add_special_tokens=flag)
+        return EncodedText(encoding.ids, encoding.offsets)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids of two texts with the special tokens around them, and the text of each id."""
-        with self._explained():
-            batch = self._backend(first, second, return_token_type_ids=True, verbose=False)
-        return batch["input_ids"], batch["token_type_ids"]
+        with _explained(self._folder):
+            encoding = self._backend.encode(first, second or None)
+        return encoding.ids, encoding.type_ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids together."""
-        text: str = self._backend.decode(list(ids), clean_up_tokenization_spaces=False)
+        text: str = self._backend.decode(list(ids), skip_special_tokens=False)
         return text
 
     def decode_each(self, ids: Sequence[int]) -> list[str]:
@@ -253,7 +242,116 @@ class Tokenizer:
 
     def vocabulary(self) -> pl.DataFrame:
         """The text of every entry: columns of `TOKENS_SCHEMA`, ascending."""
-        return vocabulary(self._backend)
+        return vocabulary(self._backend, self.special_ids)
+
+
+@contextmanager
+def _explained(folder: Path | None) -> Iterator[None]:
+    """Turn a panic of the Rust library, such as one at a regular expression, into an error."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        where = "" if folder is None else f" in {folder}"
+        raise SuiteError(
+            f"The tokenizer{where} fails at a text ({str(error)[:200]}). Check the regular"
+            " expressions in its tokenizer.json."
+        ) from None
+
+
+def _key(folder: Path) -> list[str]:
+    """All that decides what transformers makes of a folder's tokenizer."""
+    versions = []
+    for package in _PACKAGES:
+        try:
+            versions.append(version(package))
+        except PackageNotFoundError:
+            versions.append("")
+    files = (p for p in folder.iterdir() if p.suffix not in _WEIGHTS and p.is_file())
+    return [digest_of(files), *versions]
+
+
+def _facts(made: Any) -> dict[str, Any]:
+    """What the tokenizer of transformers does, as JSON."""
+    backend = made.backend_tokenizer
+    opening = _opening(made)
+    backend.no_truncation()
+    backend.no_padding()
+    split = bool(getattr(made, "split_special_tokens", False))
+    content = json.loads(backend.to_str())
+    for part in ("truncation", "padding", "decoder"):
+        del content[part]
+    unknown = None if made.unk_token is None else (made.unk_token_id, made.unk_token)
+    return {
+        "content": backend.to_str(),
+        "split_special_tokens": split,
+        "mask_token": made.mask_token,
+        "mask_id": None if made.mask_token is None else made.mask_token_id,
+        "begin_id": made.bos_token_id,
+        "end_id": made.eos_token_id,
+        "unknown": unknown,
+        "special_ids": made.all_special_ids,
+        "opening": opening,
+        "entries": len(made),
+        "digest": json_digest([content, split]),
+    }
+
+
+def _backend(facts: Mapping[str, Any]) -> Any:
+    """The tokenizer of the Rust library that `_facts` describe."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers.models import Unigram
+
+    backend = Backend.from_str(facts["content"])
+    if isinstance(backend.model, Unigram):  # the library reads its scores one bit off
+        model = json.loads(facts["content"])["model"]
+        entries = [(entry, score) for entry, score in model["vocab"]]
+        backend.model = Unigram(entries, model["unk_id"], model["byte_fallback"])
+    backend.encode_special_tokens = facts["split_special_tokens"]
+    return backend
+
+
+def _opening(made: Any) -> list[int]:
+    """Special tokens that are put before every text."""
+
+    def encode(text: str, special: bool) -> list[int]:
+        return [*made(text, add_special_tokens=special, verbose=False)["input_ids"]]
+
+    for probe in ["a"] if encode("a", False) else made.get_vocab():
+        if plain := encode(probe, False):
+            whole = encode(probe, True)
+            for start in range(len(whole) - len(plain) + 1):
+                if whole[start : start + len(plain)] == plain:
+                    return whole[:start]
+    return []
+
+
+def _check(tokenizer: Tokenizer, made: Any) -> None:
+    """Refuse a tokenizer without its vocabulary, or whose class changes what the library does."""
+    folder = tokenizer._folder
+    # If the class does not look for the vocabulary file that is there (say vocab.txt instead of
+    # vocab.json), transformers 5 silently makes a vocabulary of its few special tokens.
+    if tokenizer.entries <= len(made.all_special_ids):
+        raise SuiteError(
+            f"The tokenizer in {folder} has {tokenizer.entries} entries, all of them special "
+            "tokens: its class did not read the vocabulary file. Correct tokenizer_class in "
+            "tokenizer_config.json."
+        )
+    theirs = _or_error(lambda: made([*_PROBES], verbose=False)["input_ids"])
+    if _or_error(lambda: tokenizer.encode_many(_PROBES)) != theirs:
+        raise SuiteError(
+            f"The tokenizer in {folder} is not supported: {type(made).__name__} gives other ids "
+            "than its tokenizer.json. Name another tokenizer_class in tokenizer_config.json."
+        )
+
+
+def _or_error(encode: Callable[[], list[list[int]]]) -> list[list[int]] | str:
+    """Ids, or the error of the Rust library, such as that of a vocabulary without `[UNK]`."""
+    try:
+        return encode()
+    except Exception as error:
+        return str(error)
 
 
 def _read(folder: Path) -> Any:
@@ -306,11 +404,3 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _content(backend: Any) -> Any:
-    """What decides the ids of a text, as JSON."""
-    content = json.loads(backend.backend_tokenizer.to_str())
-    for part in ("truncation", "padding", "decoder"):
-        content.pop(part, None)
-    return [content, bool(getattr(backend, "split_special_tokens", False))]

@@ -7,7 +7,7 @@ WordPiece.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import polars as pl
@@ -18,15 +18,15 @@ _WORD_START = "▁"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def vocabulary(backend: Any) -> pl.DataFrame:
-    """One row per entry, ascending, columns of `TOKENS_SCHEMA`.
+def vocabulary(backend: Any, special_ids: Collection[int]) -> pl.DataFrame:
+    """One row per entry of a `tokenizers.Tokenizer`, ascending, columns of `TOKENS_SCHEMA`.
 
     Bytes of byte-level vocabularies are read as UTF-8; `▁` of SentencePiece is a space, and its
     `<0xE2>` a byte. Entries of WordPiece stay as they are: `##ing` continues a word.
     """
-    added = {i: str(token) for i, token in backend.added_tokens_decoder.items()}
-    special = {i for i, token in backend.added_tokens_decoder.items() if token.special}
-    special.update(backend.all_special_ids)
+    tokens = backend.get_added_tokens_decoder()
+    added = {i: token.content for i, token in tokens.items()}
+    special = {*special_ids, *(i for i, token in tokens.items() if token.special)}
     entry_bytes = _entry_decoder(backend)
     entries = {i: token for token, i in backend.get_vocab().items()} | added
     rows = []
@@ -49,7 +49,7 @@ def _shown(raw: bytes) -> tuple[str, bool]:
 
 def _entry_decoder(backend: Any) -> Callable[[str], bytes]:
     """The function that turns an entry of this vocabulary into bytes."""
-    content = json.loads(backend.backend_tokenizer.to_str())
+    content = json.loads(backend.to_str())
     kinds = {part["type"] for part in _parts(content.get("decoder"))}
     if "ByteLevel" in kinds:
         byte_of = _bytes_by_letter()

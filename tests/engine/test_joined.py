@@ -120,10 +120,11 @@ def test_a_letter_after_a_bracket_or_a_line_break_has_no_word_mark(
     kind: Kind, text: str, tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer.load(tiny_tokenizer(kind, tmp_path / kind))
-    entries = tokenizer._backend.get_vocab()
     prompts = PromptSet("mine", (Prompt("p", text, LETTERS),), whole_options=True)
     made = tokenize(prompts, tokenizer)
-    assert made.table["token"].to_list() == [entries["A"], entries["B"]]
+    vocabulary = tokenizer.vocabulary()
+    letters = [vocabulary.filter(text=letter)["token"].item() for letter in "AB"]
+    assert made.table["token"].to_list() == letters
     assert (made.notes, made.warnings) == ((), ())
 
 

@@ -34,6 +34,8 @@ def edited(toy: Path, folder: Path, **changes: object) -> Path:
 def test_pythia_has_the_published_entries_and_ids(tmp_path: Path) -> None:
     pythia = real_tokenizer("pythia", tmp_path)
     assert pythia.entries == 50277
+    digest = "123234a92b60de9a5038497cd395a420eba594091b6a91ab91b22d99b8dbeba9"  # banks name it
+    assert pythia.digest == digest
     texts = [" male", " female", " not", "male"]
     assert pythia.encode_many(texts) == [[5086], [5343], [417], [30165]]
     assert pythia.decode_each([5086, 417]) == [" male", " not"]
@@ -121,6 +123,7 @@ def test_without_transformers_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tokenizer(tmp_path)
+    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'logitbank\[engine\]'"):
         Tokenizer.load(tmp_path)

@@ -1,9 +1,12 @@
-"""A tokenizer whose class is known is read without torch, exactly as AutoTokenizer reads it."""
+"""A tokenizer is read as AutoTokenizer reads it, without torch if its class is known, and the next
+time without transformers."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,13 @@ from logitbank.engine.tokenizers.tokenizer import (
 from tests.support.token_cases import TOKENIZERS
 
 TEXTS = ["The nurse’s elbow", " naïve  ＦＩＮＥ ﬁsh\n🙂", "", "<s> he [MASK]<|endoftext|>"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "remembered"
 
 
 def _folder(folder: Path, case: str, model: str, name: str) -> Path:
@@ -51,24 +61,61 @@ NAMED = [
 """Files, model types, and the class that the files name."""
 
 
-@pytest.mark.parametrize(("case", "model", "name"), NAMED)
-def test_the_class_is_what_transformers_chooses(
-    case: str, model: str, name: str, tmp_path: Path
-) -> None:
+def _require_equal(ours: Tokenizer, plain: Any) -> None:
+    """Our tokenizer does what the one of transformers does."""
+    assert ours._backend.to_str() == plain.backend_tokenizer.to_str()
+    for flag in (True, False):
+        theirs = plain(TEXTS, add_special_tokens=flag, return_offsets_mapping=True)
+        assert ours.encode_many(TEXTS, add_special_tokens=flag) == theirs["input_ids"]
+        spans = [ours.encode_with_spans(text, add_special_tokens=flag).spans for text in TEXTS]
+        assert spans == theirs["offset_mapping"]
+    assert ours.encode_many(TEXTS) == plain(TEXTS)["input_ids"]
+    for first, second in (TEXTS[:2], TEXTS[1:3]):
+        both = plain(first, second, return_token_type_ids=True)
+        assert ours.encode_pair(first, second) == (both["input_ids"], both["token_type_ids"])
+    for ids in plain(TEXTS)["input_ids"]:
+        assert ours.decode(ids) == plain.decode(ids, clean_up_tokenization_spaces=False)
+    assert ours.entries == len(plain)
+    assert ours.begin_id == plain.bos_token_id
+    assert (ours.mask_token or None) == plain.mask_token
+    assert ours.mask_id == (None if plain.mask_token is None else plain.mask_token_id)
+    assert ours.special_ids == {*plain.all_special_ids}
+    assert (ours.unknown or (None, None)) == (
+        None if plain.unk_token is None else plain.unk_token_id, plain.unk_token
+    )  # fmt: skip
+
+
+def _require_read_twice(folder: Path, cache: Path) -> None:
+    """A folder's tokenizer is that of transformers, and is the same when it is remembered."""
     from transformers import AutoTokenizer
 
-    folder = _folder(tmp_path / "step0", case, model, name)
-    ours, plain = Tokenizer.load(folder), AutoTokenizer.from_pretrained(str(folder))
-    theirs = Tokenizer(plain, folder)
-    assert type(ours._backend) is type(plain)
-    assert ours._backend.backend_tokenizer.to_str() == plain.backend_tokenizer.to_str()
-    assert ours.encode_many(TEXTS) == plain(TEXTS)["input_ids"]
-    same = ("digest", "entries", "mask_id", "begin_id", "before_id", "special_ids", "opening")
-    assert [getattr(ours, a) for a in same] == [getattr(theirs, a) for a in same]
-    assert ours.vocabulary().equals(theirs.vocabulary())
-    for text in TEXTS:
-        assert ours.encode_with_spans(text) == theirs.encode_with_spans(text)
-        assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text))
+    shutil.rmtree(cache, ignore_errors=True)
+    plain = AutoTokenizer.from_pretrained(str(folder))
+    first = Tokenizer.load(folder)
+    assert len([*cache.iterdir()]) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "transformers", None)
+        second = Tokenizer.load(folder)
+    for ours in (first, second):
+        _require_equal(ours, plain)
+    assert (first.identity, first.digest) == (second.identity, second.digest)
+    assert first.opening == second.opening
+
+
+@pytest.mark.parametrize(("case", "model", "name"), NAMED)
+def test_the_class_is_what_transformers_chooses(
+    case: str, model: str, name: str, tmp_path: Path, cache: Path
+) -> None:
+    _require_read_twice(_folder(tmp_path / "step0", case, model, name), cache)
+
+
+@pytest.mark.parametrize("case", TOKENIZERS)
+def test_every_kind_is_remembered_as_transformers_reads_it(
+    case: str, tmp_path: Path, cache: Path
+) -> None:
+    model = TOKENIZERS[case](tmp_path / "step0")
+    (tmp_path / "step0" / "config.json").write_text(json.dumps({"model_type": model}))
+    _require_read_twice(tmp_path / "step0", cache)
 
 
 @pytest.mark.parametrize("name", [GENERIC_CLASSES[0], "GPTNeoXTokenizerFast"])
@@ -78,9 +125,11 @@ def test_no_torch_for_a_tokenizer_whose_class_is_known(name: str, tmp_path: Path
         "import sys; from pathlib import Path\n"
         "from logitbank.engine.tokenizers.tokenizer import Tokenizer\n"
         "Tokenizer.load(Path(sys.argv[1])).vocabulary()\n"
-        "assert 'torch' not in sys.modules"
+        "assert sys.argv[2] not in sys.modules"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    for absent in ("torch", "transformers"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder), absent],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr

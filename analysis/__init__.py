@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.gest.metric import Gest as Gest
     from logitbank.analysis.families.gest.metric import gest_metric as gest_metric
     from logitbank.analysis.families.lambada.metric import Lambada as Lambada
-    from logitbank.analysis.families.lambada.metric import lambada_examples as lambada_examples
     from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
     from logitbank.analysis.families.options.metric import OptionScores as OptionScores
     from logitbank.analysis.families.options.metric import option_scores as option_scores
@@ -47,11 +46,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
     from logitbank.analysis.family import Family as Family
     from logitbank.analysis.family import register as register
-    from logitbank.analysis.frames.batches import batches as batches
-    from logitbank.analysis.frames.candidates import as_candidates as as_candidates
+    from logitbank.analysis.frames.candidates import read_candidates as read_candidates
     from logitbank.analysis.frames.choose import with_columns as with_columns
-    from logitbank.analysis.frames.expected import expected_rows as expected_rows
-    from logitbank.analysis.frames.expected import expected_token_counts as expected_token_counts
     from logitbank.analysis.frames.expressions import jsd_parts as jsd_parts
     from logitbank.analysis.frames.expressions import scaled as scaled
     from logitbank.analysis.frames.expressions import three_way_correct as three_way_correct
@@ -61,6 +57,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.items import gather_items as gather_items
     from logitbank.analysis.frames.pronoun_scores import as_scores as as_scores
     from logitbank.analysis.frames.reader import Scores as Scores
+    from logitbank.analysis.frames.reader import read_scores as read_scores
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
     from logitbank.analysis.harness import read_harness as read_harness

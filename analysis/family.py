@@ -59,6 +59,8 @@ class Family:
     notes: tuple[str, ...] = ()
     """How its numbers are to be read: units, intervals, tests."""
     prompts: ChoosePrompts
+    example: str = ""
+    """The prompt set that `extract` makes for it, chosen if a bank has several."""
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The tables that the terminal prints with `--table`, and which columns of them first."""
     measures: tuple[Measure, ...] = ()

@@ -123,12 +123,10 @@ def one_step_over_http(tmp: Path) -> Iterator[Figure]:
 def _fairness(bank: str) -> None:
     """What `logitbank analyze fairness` does before it draws."""
     from logitbank.analysis import fairness_metric
-    from logitbank.analysis.frames.batches import batches
-    from logitbank.analysis.frames.score_arrays import CODED
+    from logitbank.analysis.frames.reader import Scores
     from logitbank.store import Bank
 
-    frames = batches([Bank.open(bank)], "winobias", coded=CODED)
-    tables = fairness_metric(frames).tables()
+    tables = fairness_metric(Scores([Bank.open(bank)], ("winobias",))).tables()
     assert all(len(table) for name, table in tables.items() if name != "comparison")
 
 

@@ -113,7 +113,7 @@ def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) 
     assert family.items is not None
     steps = checkpoints["step"].unique().to_list()
     models = [own for own, name in side.models.items() if name in checkpoints["model"]]
-    items = family.items(Scores([side.bank], prompts, models, steps=steps))
+    items = family.items(Scores([side.bank], (prompts,), models, steps=steps))
     if side.runs:
         items = items.at(items.checkpoints["run"].is_in(list(side.runs)).arg_true().to_numpy())
     return items.renamed(side.models, side.runs).among(checkpoints)

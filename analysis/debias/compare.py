@@ -24,16 +24,16 @@ from logitbank.analysis.debias.results import (
     DebiasComparison,
     without_rounding,
 )
-from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
-from logitbank.analysis.families.unqover.metric import expected_instances, unqover_metric
+from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.analysis.families.unqover.tables import ALL, LIMITS
 from logitbank.analysis.frames.banks import chosen_by, select_models
-from logitbank.analysis.frames.batches import batches
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
-from logitbank.analysis.frames.candidates import PLAIN, concat_candidates
+from logitbank.analysis.frames.candidates import PLAIN, read_candidates
 from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import missing_sentences
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
@@ -230,7 +230,7 @@ def _stereoset(
     model are over the examples of both.
     """
     parts = [
-        bank_candidates(s.bank, prompts=names, models=[s.model], steps=steps).with_columns(
+        candidates.with_columns(
             model=pl.lit(s.base),
             condition=pl.when(pl.lit(s.filter == NONE) & (pl.col("condition") == PLAIN))
             .then("condition")
@@ -238,14 +238,12 @@ def _stereoset(
         )
         for number, s in enumerate(sources)
         if any(_is_chosen(d, s, steps) for name in names for d in s.bank.deposits(prompts=name))
+        for candidates in read_candidates(_scores([s], names, steps))
     ]
-    candidates = concat_candidates(parts)
-    if candidates.is_empty():
+    if not parts:
         return NO_STEREOSET
-    result, key = (
-        stereoset_metric(candidates),
-        [*CHECKPOINT, "language", "condition"],
-    )
+    # Together: a filter is a condition of its model.
+    result, key = stereoset_metric([pl.concat(parts)]), [*CHECKPOINT, "language", "condition"]
     missing = result.tasks.filter(task=INTRA_TASK).select(*key, "missing")
     changes = overall(result.differences).select(*key, icat_change="icat", common="examples")
     scores = overall(result.scores).select(*key, *STEREOSET, "examples")
@@ -308,6 +306,15 @@ def _candidates_in_k(
     return long.with_columns(pl.col("k").cast(pl.Int64))
 
 
+def _scores(
+    sources: Sequence[_Source], names: Sequence[str], steps: Sequence[int] | None
+) -> Scores:
+    """The scores of sources: those in the bank, and those that see it through a filter."""
+    banks = {source.bank.name: source.bank for source in sources}
+    models = [source.model for source in sources]
+    return Scores([*banks.values()], tuple(names), models, steps=steps)
+
+
 def _is_chosen(deposit: Deposit, source: _Source, steps: Sequence[int] | None) -> bool:
     checkpoint = deposit.checkpoint
     return checkpoint.model == source.model and (steps is None or checkpoint.step in steps)
@@ -318,31 +325,13 @@ def _unqover(
     names: Sequence[str],
     steps: Sequence[int] | None,
 ) -> pl.DataFrame:
-    kinds = [
-        [name for name in names if name.endswith("-causal") == causal] for causal in (False, True)
-    ]
-    # Sets of a category together: its parts may have been extracted separately.
-    frames = {
-        source: [
-            frame
-            for kind in kinds
-            if kind
-            for frame in batches([source.bank], kind, models=[source.model], steps=steps)
-        ]
-        for source in sources
-    }
-    if not any(frames.values()):
+    deposits = [(d, s) for name in names for s in sources for d in s.bank.deposits(prompts=name)]
+    if not any(_is_chosen(deposit, source, steps) for deposit, source in deposits):
         return _NO_UNQOVER
-    expected = [
-        expected_instances([source.bank], kind).filter(pl.col("model") == source.model)
-        for source in sources
-        for kind in kinds
-        if kind
-    ]
-    everything = [frame for own in frames.values() for frame in own]
-    result = unqover_metric(everything, expected=pl.concat(expected).unique())
+    scores = _scores(sources, names, steps)
+    result = unqover_metric(scores)
     table = without_rounding(_with_filters(result.unqover, sources))
-    unfiltered = [frame for s, own in frames.items() if s.filter == NONE for frame in own]
+    unfiltered = _scores([s for s in sources if s.filter == NONE], names, steps)
     key, inside = [*CHECKPOINT, "category", "split"], []
     for k in _sizes(sources):
         if k in LIMITS:  # counted already

@@ -34,8 +34,7 @@ def open_banks(
     banks: Banks,
     *,
     models: Sequence[str] | None = None,
-    prompts: Sequence[str] | str | None = None,
-    family: ChoosePrompts | None = None,
+    prompts: Sequence[str] | None = None,
     rows: bool = False,
 ) -> list[Bank]:
     """Open banks, none of which may be given twice.
@@ -44,8 +43,6 @@ def open_banks(
     ----------
     models, prompts
         Models and prompt sets whose scores are copied from a bank at a URL; all if None.
-    family
-        Chooses the prompt sets if `prompts` is None.
     rows
         Also copy full rows.
 
@@ -57,33 +54,30 @@ def open_banks(
         As `open_bank`.
     """
     opened: dict[tuple[Path, str], Bank] = {}
-    names = [prompts] if isinstance(prompts, str) else prompts
     for location in listed_banks(banks):
-        bank = _open(location, models, names, family, rows=rows)
+        bank = _open(location, models, prompts, rows=rows)
         if opened.setdefault((bank.path.resolve(), bank.name), bank) is not bank:
             raise UsageError(f"{bank.address} is given twice. Name each bank once.")
     return list(opened.values())
 
 
 def _open(
-    bank: OneBank,
-    models: Sequence[str] | None,
-    names: Sequence[str] | None,
-    family: ChoosePrompts | None,
-    *,
-    rows: bool,
+    bank: OneBank, models: Sequence[str] | None, names: Sequence[str] | None, *, rows: bool
 ) -> Bank:
-    if names is not None or family is not None:
-        tables = open_bank(bank, prompts=[])  # without scores: columns choose the prompt sets
-        if names is None and family is not None:
-            names = chosen_by(family, [tables])
-        names = [name for name in names or () if name in tables.prompt_sets]
-        if not names:  # another bank may have them; the analysis reports it if none has
+    tables = open_bank(bank, prompts=[])
+    if names is not None:
+        names = [name for name in names if name in tables.prompt_sets]
+        if not names:  # another bank may have them
             return tables
     try:
         return open_bank(bank, models=models, prompts=names, rows=rows)
     except AbsentError:  # this bank has none of the models
-        return open_bank(bank, prompts=[])
+        return tables
+
+
+def open_tables(banks: Banks) -> list[Bank]:
+    """Open banks without scores, for the names and columns of their prompt sets."""
+    return [open_bank(bank, prompts=[]) for bank in listed_banks(banks)]
 
 
 def listed(names: Sequence[N] | N | None) -> Sequence[N] | None:
@@ -96,43 +90,12 @@ def listed_banks(banks: Banks) -> Sequence[OneBank]:
     return [banks] if isinstance(banks, str | Path | Bank) else banks
 
 
-def open_prompts(
-    banks: Banks,
-    family: ChoosePrompts,
-    prompts: Sequence[str] | None,
-    models: Sequence[str] | None,
-    *,
-    title: str,
-    example: str,
-) -> tuple[list[Bank], list[str]]:
-    """Open banks with the scores of these prompt sets, by default those of a family; their names.
-
-    `title` is that of the family, `example` one of its prompt sets.
-
-    Raises
-    ------
-    AbsentError
-        No bank has one of the prompt sets, or any of the family.
-    LogitbankError
-        As `open_banks`.
-    """
-    opened = open_banks(banks, models=models, prompts=prompts, family=family)
-    if not opened:
-        return [], []
-    names = chosen_by(family, opened) if prompts is None else list(prompts)
-    available = _prompt_sets(opened)
-    absent = [name for name in names if name not in available]
-    if absent or not names:
-        raise AbsentError(no_prompts(opened, *absent[:1], family=title, example=example))
-    return opened, names
-
-
 class PromptColumns(Mapping[str, frozenset[str]]):
     """The columns of the prompt sets of banks; each set is read when it is looked up."""
 
     def __init__(self, banks: Sequence[Bank], names: Collection[str] | None = None) -> None:
         self._banks = banks
-        self._names = _prompt_sets(banks) if names is None else sorted(names)
+        self._names = prompt_sets(banks) if names is None else sorted(names)
 
     def __getitem__(self, name: str) -> frozenset[str]:
         if name not in self._names:
@@ -152,27 +115,6 @@ def chosen_by(family: ChoosePrompts, banks: Sequence[Bank]) -> list[str]:
     return [name for names in family(PromptColumns(banks)) for name in names]
 
 
-def choose_prompts(
-    banks: Sequence[Bank], requested: str | None, *, default: str, family: ChoosePrompts
-) -> str:
-    """The requested prompt set, otherwise the default one, the only one, or the family's only one.
-
-    Raises
-    ------
-    UsageError
-        No bank has the requested one, or there are several to choose from.
-    """
-    available = _prompt_sets(banks)
-    name = requested or default
-    if name in available or not banks:
-        return name
-    own = [names[0] for names in family(PromptColumns(banks))] if len(available) > 1 else available
-    suitable = [] if requested else own
-    if len(suitable) == 1:
-        return suitable[0]
-    raise UsageError(f"{no_prompts(banks, name, available=suitable)} Name one with --prompts.")
-
-
 def no_prompts(
     banks: Sequence[Bank],
     name: str = "",
@@ -186,7 +128,7 @@ def no_prompts(
     `example` is a prompt set that `extract` can make.
     """
     addresses = ", ".join(bank.address for bank in banks)
-    known = ", ".join(available or _prompt_sets(banks)) or "none"
+    known = ", ".join(available or prompt_sets(banks)) or "none"
     what = f"Prompt set {name!r} is" if name else f"Prompts of {family} are"
     text = f"{what} not in {addresses}. Available: {known}."
     if not example:
@@ -286,5 +228,6 @@ def check_vocab_limit(
         raise UsageError(f"No deposit of {prompts} has padding outputs. Leave out vocab_limit.")
 
 
-def _prompt_sets(banks: Sequence[Bank]) -> list[str]:
+def prompt_sets(banks: Sequence[Bank]) -> list[str]:
+    """The names of the prompt sets of banks, sorted."""
     return sorted({name for bank in banks for name in bank.prompt_sets})

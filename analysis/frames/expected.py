@@ -57,11 +57,8 @@ def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]
     return expected
 
 
-def expected_token_counts(
-    banks: Sequence[Bank], prompts: str, columns: Sequence[str] = ()
-) -> pl.DataFrame:
-    """The number of tokens of each prompt: model, prompt_id, pieces, and these columns of it."""
-    rows = expected_rows(banks, prompts, ("prompt_id", "piece", *columns))
+def token_counts(rows: pl.DataFrame, columns: Sequence[str] = ()) -> pl.DataFrame:
+    """The number of tokens of each prompt, from `expected_rows` with prompt_id, piece and these."""
     return rows.group_by("model", "prompt_id").agg(
         pl.col(columns).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
     )

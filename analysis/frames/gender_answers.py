@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.batches import ROWS, Scan, as_frames, frame_columns
+from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.codes import Codes
-from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import (
     Floats,
     Ties,
@@ -114,6 +113,8 @@ class Answers(NamedTuple):
     """(c, 3) correct answers of each gold option that share their logit."""
     inexact: Codes
     """(c, 3) and those whose rank is a lower bound."""
+    expected: Mapping[str, int]
+    """By model, how many prompts it is expected to have, each order counted."""
 
     def values(self, quantity: str, gold: str) -> Floats:
         """(c, s, n) of the n prompts with a correct answer, NaN without a score."""
@@ -157,33 +158,33 @@ class _Block(NamedTuple):
     """(2, c, 3) tied and inexact."""
 
 
-def gender_answers(
-    scan: Scan,
-    expected: pl.DataFrame | None = None,
-    *,
-    ties: Ties = "competition",
-    vocab_limit: bool = False,
+def read_winobias(
+    scores: Scores, *, ties: Ties = "competition", vocab_limit: bool = False
 ) -> Answers:
-    """The answers in frames of `Bank.scan("winobias")`.
-
-    `expected` has model, prompt_id and order_seed of the expected prompts; without it, all prompts
-    of the frames are, in all their orders.
+    """The answers of a prompt set of WinoBias, read once in a report.
 
     Raises
     ------
     UsageError, BankError
         As `map_score_arrays`.
     """
-    frames = as_frames(scan)
-    stereotypes = all({*GENDER_COLUMNS} <= {*names} for names in frame_columns(frames))
+
+    def read() -> Answers:
+        return _read(scores, ties=ties, vocab_limit=vocab_limit)
+
+    return scores.cached(("winobias", ties, vocab_limit), read)
+
+
+def _read(scores: Scores, *, ties: Ties, vocab_limit: bool) -> Answers:
+    stereotypes = scores.columns.issuperset(GENDER_COLUMNS)
 
     def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Block]:
         layout = _layout(axes, stereotypes=stereotypes)
         return lambda data: _block(data, layout)
 
     blocks = map_score_arrays(
-        frames, prepare, ties=ties, vocab_limit=vocab_limit,
-        columns=GENDER_COLUMNS if stereotypes else (),
+        scores.frames(rows=ROWS, coded=CODED), prepare, ties=ties,
+        vocab_limit=vocab_limit, columns=GENDER_COLUMNS if stereotypes else (),
     )  # fmt: skip
     layout, checkpoints = blocks[0].layout, pl.concat(block.checkpoints for block in blocks)
     counts = np.concatenate([block.counts for block in blocks], axis=1)
@@ -195,9 +196,12 @@ def gender_answers(
         block = blocks.pop()
         values[row[end - len(block.values) : end]] = block.values
         end -= len(block.values)
-    known = _expected(layout, expected, checkpoints["model"].unique().to_list())
+    cells = scores.expected_rows(("prompt_id", "order_seed"))
+    known = _expected(layout, cells, checkpoints["model"].unique().to_list())
     items = Items(checkpoints[order].select(CHECKPOINT), layout.items(), values, known)
-    return Answers(items, layout, *counts[:, order])
+    number = dict(cells.group_by("model").len().iter_rows())
+    tied, inexact = counts[:, order]
+    return Answers(items, layout, tied, inexact, number)
 
 
 def _block(data: ScoreArrays, layout: Layout) -> _Block:
@@ -223,46 +227,26 @@ def _block(data: ScoreArrays, layout: Layout) -> _Block:
     )
 
 
-def _expected(layout: Layout, expected: pl.DataFrame | None, models: list[str]) -> dict[str, Flags]:
+def _expected(layout: Layout, expected: pl.DataFrame, models: list[str]) -> dict[str, Flags]:
     """By model, whether the prompt set has each item for it."""
     s, p = len(layout.axes.seeds), len(layout.axes.prompts)
-    cells = dict.fromkeys(models, np.ones((s, p), bool))
-    if expected is not None:
-        prompts = layout.axes.prompts.select("prompt_id").with_row_index("p")
-        seeds = pl.DataFrame({"order_seed": pl.Series(layout.axes.seeds, dtype=pl.Int64)})
-        known = (
-            expected.select("model", "prompt_id", pl.col("order_seed").cast(pl.Int64))
-            .join(prompts, on="prompt_id")
-            .join(seeds.with_row_index("s"), on="order_seed", nulls_equal=True)
-        )
-        for model in models:
-            own = known.filter(model=model)
-            cells[model] = np.zeros((s, p), bool)
-            cells[model][own["s"].to_numpy(), own["p"].to_numpy()] = True
+    prompts = layout.axes.prompts.select("prompt_id").with_row_index("p")
+    seeds = pl.DataFrame({"order_seed": pl.Series(layout.axes.seeds, dtype=pl.Int64)})
+    known = (
+        expected.select("model", "prompt_id", pl.col("order_seed").cast(pl.Int64))
+        .join(prompts, on="prompt_id")
+        .join(seeds.with_row_index("s"), on="order_seed", nulls_equal=True)
+    )
+    cells = {model: np.zeros((s, p), bool) for model in models}
+    for model, cell in cells.items():
+        own = known.filter(model=model)
+        cell[own["s"].to_numpy(), own["p"].to_numpy()] = True
     return {
         model: layout.rows(dict.fromkeys((*QUANTITIES, PREFERS), own[None]))[0]
         for model, own in cells.items()
     }
 
 
-def read_winobias(
-    source: Scores, *, ties: Ties = "competition", vocab_limit: bool = False
-) -> Answers:
-    """The answers of a prompt set of WinoBias in banks, read once in a report."""
-
-    def read() -> Answers:
-        frames = source.frames(rows=ROWS, coded=CODED)
-        return gender_answers(frames, expected_cells(source), ties=ties, vocab_limit=vocab_limit)
-
-    return source.cached(("winobias", ties, vocab_limit), read)
-
-
-def expected_cells(source: Scores) -> pl.DataFrame:
-    """The expected prompts of each model in each order: model, prompt_id, order_seed."""
-    return expected_rows(source.banks, source.prompts, ("prompt_id", "order_seed"))
-
-
-def has_genders(source: Scores) -> bool:
+def has_genders(scores: Scores) -> bool:
     """Whether the options of a prompt set are `LABELS`."""
-    options = expected_rows(source.banks, source.prompts, ("option",))["option"]
-    return set(options) == set(LABELS)
+    return set(scores.expected_rows(("option",))["option"]) == set(LABELS)

@@ -4,20 +4,12 @@ A sentence or a target word has one query per token. A sum over them is meaningf
 scored, so a prompt that a checkpoint has in part is excluded.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.frames.batches import (
-    NoRowsError,
-    Scan,
-    as_frames,
-    check_disjoint,
-    check_expected,
-    read_nonempty,
-)
+from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import same_as, tied_others, unique_maximum
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
@@ -27,8 +19,6 @@ FIX_NOT_FINITE = "Extract that checkpoint again, or use a filter with mode keep_
 
 CHECKPOINT = ("model", "run", "step")
 PROMPT = (*CHECKPOINT, "prompt_id")
-_NEEDED = (*PROMPT, "piece", "logprob")
-T = TypeVar("T")
 
 
 class PromptSums(NamedTuple):
@@ -48,12 +38,12 @@ class PromptSums(NamedTuple):
 
 
 def sum_prompts(
-    frame: pl.LazyFrame | pl.DataFrame,
+    frame: pl.LazyFrame,
+    expected: pl.DataFrame,
     *,
     family: str,
     columns: Sequence[str] = (),
     more: Sequence[pl.Expr] = (),
-    expected: pl.DataFrame | None = None,
 ) -> PromptSums:
     """Sum the log-probabilities of every prompt's tokens.
 
@@ -61,15 +51,14 @@ def sum_prompts(
     ----------
     frame
         Rows of checkpoint × prompt × token: model, run, step, prompt_id, piece, logprob (nats).
+    expected
+        Columns model, prompt_id, pieces, the number of tokens of each prompt, and `columns`.
     family
         Name of the family of metrics, for messages.
     columns
         Columns of the prompt that are kept.
     more
         Further aggregates over a prompt's tokens.
-    expected
-        Columns model, prompt_id, pieces: the number of tokens of each prompt; optional are
-        `columns`. By default, the largest number at any checkpoint of the model.
 
     Returns
     -------
@@ -78,12 +67,11 @@ def sum_prompts(
     Raises
     ------
     UsageError
-        The frame lacks columns, or scores a token twice.
+        The frame scores a token twice.
     BankError
         No rows, or a log-probability that is not finite.
     """
-    check_columns(frame, (*_NEEDED, *columns), family=family)
-    tokens = frame.lazy().with_columns(pl.col("model", "run", "prompt_id").cast(pl.String))
+    tokens = frame.with_columns(pl.col("model", "run", "prompt_id").cast(pl.String))
     summed = (
         tokens.group_by(PROMPT)
         .agg(
@@ -91,7 +79,6 @@ def sum_prompts(
             *more,
             pieces=pl.len().cast(pl.Int64),
             distinct=pl.col("piece").n_unique().cast(pl.Int64),
-            last=pl.col("piece").max().cast(pl.Int64),
             finite=pl.col("logprob").is_finite().fill_null(False).all(),
             logprob=exact_sum("logprob"),
         )
@@ -101,8 +88,6 @@ def sum_prompts(
     if summed.is_empty():
         raise NoRowsError(f"There is no score for {family}. Run `logitbank extract` first.")
     _check(summed, tokens, family)
-    if expected is None:
-        expected = summed.group_by("model", "prompt_id").agg(pieces=pl.col("last").max() + 1)
     present = summed.join(
         expected.select("model", "prompt_id", all="pieces"),
         on=["model", "prompt_id"],
@@ -110,9 +95,9 @@ def sum_prompts(
         maintain_order="left",
     )
     rows = present.filter(pl.col("pieces") == pl.col("all"))
-    rows = rows.drop("distinct", "last", "finite", "all")
+    rows = rows.drop("distinct", "finite", "all")
     coverage = _coverage(rows, present, expected)
-    return PromptSums(rows, coverage, _absent(rows, present, coverage, expected, columns))
+    return PromptSums(rows, coverage, _absent(rows, coverage, expected, columns))
 
 
 def exact_sum(column: str) -> pl.Expr:
@@ -133,31 +118,6 @@ def exact_sum(column: str) -> pl.Expr:
     return whole / 2.0**20 + rest / 2.0**60
 
 
-def map_prompt_sums(
-    scan: Scan,
-    reduce: Callable[[PromptSums], T],
-    *,
-    family: str,
-    columns: Sequence[str] = (),
-    more: Sequence[pl.Expr] = (),
-    expected: pl.DataFrame | None = None,
-) -> list[T]:
-    """`reduce` of the sums of one frame after another.
-
-    Several frames need `expected`. Other parameters and exceptions are those of `sum_prompts`; two
-    frames have no checkpoint in common. A frame without rows is excluded if others have some.
-    """
-    frames = as_frames(scan)
-    check_expected(frames, expected)
-    results, checkpoints = [], []
-    read = partial(sum_prompts, family=family, columns=columns, more=more, expected=expected)
-    for sums in read_nonempty(frames, read):
-        checkpoints.append(sums.coverage)
-        results.append(reduce(sums))
-    check_disjoint(checkpoints)
-    return results
-
-
 def concat_sorted(tables: Sequence[pl.DataFrame], *order: str) -> pl.DataFrame:
     """Rows of all tables, sorted by checkpoint and then by `order`."""
     return pl.concat(tables).sort(*CHECKPOINT, *order, nulls_last=True, maintain_order=True)
@@ -175,19 +135,6 @@ def greedy_match() -> list[pl.Expr]:
         ((pl.col("rank") == 1).all() & (tied_others() > 0).any()).alias("tied"),
         (~pl.col("exact")).any().alias("inexact"),
     ]
-
-
-def check_columns(
-    columns: Collection[str] | pl.LazyFrame | pl.DataFrame, needed: Sequence[str], *, family: str
-) -> None:
-    """Raise UsageError unless a frame, or the names of its columns, has what a family needs."""
-    if isinstance(columns, pl.LazyFrame | pl.DataFrame):
-        columns = columns.lazy().collect_schema().names()
-    if missing := [name for name in needed if name not in columns]:
-        raise UsageError(
-            f"The prompt set has no column {', '.join(missing)}, which {family} needs. Name "
-            f"{family}, or a set with its columns, with --prompts."
-        )
 
 
 def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:
@@ -214,7 +161,6 @@ def _check(summed: pl.DataFrame, tokens: pl.LazyFrame, family: str) -> None:
 
 def _absent(
     rows: pl.DataFrame,
-    present: pl.DataFrame,
     coverage: pl.DataFrame,
     expected: pl.DataFrame,
     columns: Sequence[str],
@@ -222,8 +168,6 @@ def _absent(
     """The expected prompts that are not among the rows of a checkpoint."""
     if not coverage["missing"].sum():
         return rows.select(*PROMPT, *columns).clear()
-    if not {*columns} <= {*expected.columns}:
-        expected = present.unique(["model", "prompt_id"])
     prompts = expected.select("model", "prompt_id", *columns).cast(
         {name: rows.schema[name] for name in ("model", "prompt_id", *columns)}
     )

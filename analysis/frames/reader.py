@@ -1,17 +1,34 @@
-"""The reader of banks: scores of a prompt set with its prompts, a few checkpoints at a time."""
+"""The reader: the only way from banks to an analysis.
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+It opens each bank once, and gives the scores of prompt sets, with their prompts, of a few
+checkpoints at a time.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
-from logitbank.analysis.frames.banks import Banks, choose_prompts, listed, open_banks
-from logitbank.analysis.frames.batches import prompt_frames
-from logitbank.analysis.frames.choose import ChoosePrompts
-from logitbank.analysis.frames.expected import expected_token_counts
-from logitbank.analysis.frames.prompt_sums import PromptSums, map_prompt_sums
+from logitbank.analysis.frames.banks import (
+    Banks,
+    PromptColumns,
+    chosen_by,
+    listed,
+    no_prompts,
+    open_banks,
+    open_tables,
+    prompt_sets,
+)
+from logitbank.analysis.frames.batches import TOKEN_ROWS, batches, read_nonempty
+from logitbank.analysis.frames.choose import companion
+from logitbank.analysis.frames.expected import expected_rows, token_counts
+from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
+from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
+
+if TYPE_CHECKING:
+    from logitbank.analysis.family import Family
 
 T = TypeVar("T")
 
@@ -27,78 +44,184 @@ class ScanCache:
     """
 
     def __init__(self) -> None:
-        self._values: dict[Hashable, Any] = {}
+        self._values: dict[Hashable, object] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a key; `make` computes it if it is not stored."""
         if key not in self._values:
             self._values[key] = make()
-        value: T = self._values[key]
+        value: T = self._values[key]  # type: ignore[assignment]
         return value
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a prompt set in banks, and what analyses of one report share of them."""
+    """The scores of prompt sets in banks, and what analyses of one report share of them."""
 
     banks: Sequence[Bank]
-    prompts: str
+    sets: tuple[str, ...]
+    """The prompt sets that are analysed together."""
     models: Sequence[str] | None = None
     """Only these models; all if None."""
     cache: ScanCache = field(default_factory=ScanCache)
     steps: Collection[int | None] | None = None
     """Only these steps; all if None."""
 
+    @property
+    def prompts(self) -> str:
+        """The prompt set, or the first one."""
+        return self.sets[0]
+
+    def of(self, *names: str) -> "Scores":
+        """The scores of some of the prompt sets."""
+        return replace(self, sets=names)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of the prompts."""
+        return frozenset().union(*PromptColumns(self.banks, self.sets).values())
+
+    def require(self, *columns: str, family: str) -> None:
+        """Raise UsageError unless the prompts have the columns that a family needs."""
+        known = self.columns
+        if missing := [name for name in columns if name not in known]:
+            raise UsageError(
+                f"Prompt set {self.prompts} has no column {', '.join(missing)}, which {family} "
+                f"needs. Name {family}, or a set with its columns, with --prompts."
+            )
+
     def cached(self, name: Hashable, make: Callable[[], T]) -> T:
         """A value of these scores; `make` computes it if it is not stored."""
         models = None if self.models is None else tuple(self.models)
-        return self.cache.get((name, self.prompts, models), make)
+        return self.cache.get((name, self.sets, models), make)
 
-    def frames(self, **options: Any) -> Sequence[pl.LazyFrame]:
-        """Scans of whole checkpoints, a few at a time, in the order of each run."""
-        return prompt_frames(self.banks, self.prompts, self.models, steps=self.steps, **options)
+    def frames(
+        self, *, rows: int = TOKEN_ROWS, coded: Collection[str] = ()
+    ) -> Sequence[pl.LazyFrame]:
+        """`Bank.scan` of all banks, in frames of about `rows` rows, in the order of each run.
+
+        A frame has whole checkpoints of one model and run. `coded` are text columns that are
+        returned as Categorical.
+
+        Raises
+        ------
+        AbsentError
+            None of the banks has a prompt set, or one of the models.
+        BankError
+            There is no score yet.
+        UsageError
+            Two banks have other content of one prompt, or the scores of one checkpoint.
+        """
+        return batches(
+            self.banks, self.sets, models=self.models, steps=self.steps, rows=rows, coded=coded
+        )
+
+    def map_frames(self, read: Callable[[pl.LazyFrame], T], *, rows: int) -> Iterator[T]:
+        """The results of `read` for one frame after another, without frames that have no row."""
+        return read_nonempty(self.frames(rows=rows), read)
+
+    def expected_rows(self, columns: Sequence[str]) -> pl.DataFrame:
+        """The distinct values of some columns of the prompts, by model: model, then `columns`.
+
+        They are what a model is expected to have, whether or not a checkpoint has a score of it.
+        """
+        parts = [expected_rows(self.banks, name, columns) for name in self.sets]
+        return pl.concat(parts, how="vertical_relaxed").unique()
 
     def expected(self, columns: Sequence[str] = ()) -> pl.DataFrame:
-        """The prompts and their tokens, as `sum_prompts` expects them, with these columns."""
-        return expected_token_counts(self.banks, self.prompts, columns)
+        """The number of tokens of each prompt: model, prompt_id, pieces, and these columns."""
+        return token_counts(self.expected_rows(("prompt_id", "piece", *columns)), columns)
 
     def map_prompts(
-        self, reduce: Callable[[PromptSums], T], *columns: str, more: Sequence[pl.Expr] = ()
+        self,
+        reduce: Callable[[PromptSums], T],
+        *columns: str,
+        family: str,
+        more: Sequence[pl.Expr] = (),
     ) -> list[T]:
-        """`reduce` of the sums of prompts, with these columns, of a few checkpoints at a time."""
-        return map_prompt_sums(
-            self.frames(), reduce, family=self.prompts, columns=columns, more=more,
-            expected=self.expected(columns),
-        )  # fmt: skip
+        """`reduce` of the sums of prompts, with these columns, of a few checkpoints at a time.
+
+        `family` and `more` are as for `sum_prompts`.
+        """
+        self.require(*columns, family=family)
+        expected = self.expected(columns)
+
+        def read(frame: pl.LazyFrame) -> T:
+            return reduce(sum_prompts(frame, expected, family=family, columns=columns, more=more))
+
+        return [*self.map_frames(read, rows=TOKEN_ROWS)]
 
 
 def read_scores(
     banks: Banks,
-    prompts: str | None = None,
+    prompts: Sequence[str] | str | None = None,
     models: Sequence[str] | str | None = None,
     steps: Collection[int | None] | None = None,
     *,
-    family: ChoosePrompts,
-    default: str = "",
+    family: "Family",
     cache: ScanCache | None = None,
+    rows: bool = False,
 ) -> Scores:
-    """Open banks with the scores of one prompt set.
+    """Open banks with the scores of a family's prompt sets.
 
     Parameters
     ----------
     prompts
-        Its name; by default `default`, or the only one that `family` chooses.
+        Their names. By default the family chooses them: all of its own, or the one that is
+        analysed if it takes only one.
     models, steps
         Only these; all if None.
+    cache
+        What the analyses of one report share.
+    rows
+        Also copy full rows of banks at URLs.
 
     Raises
     ------
-    UsageError
-        No bank has the prompt set, or there are several to choose from.
+    AbsentError
+        No bank has a prompt set, or there are several to choose from.
     LogitbankError
         As `open_banks`.
     """
-    models = listed(models)
-    opened = open_banks(banks, models=models, prompts=prompts, family=family)
-    name = choose_prompts(opened, prompts, default=default, family=family)
-    return Scores(opened, name, models, cache or ScanCache(), steps)
+    models, requested = listed(models), listed(prompts)
+    sets = _chosen(open_tables(banks), requested, family)
+    opened = open_banks(banks, models=models, prompts=sets, rows=rows)
+    return Scores(opened, sets, models, cache or ScanCache(), steps)
+
+
+def _chosen(
+    banks: Sequence[Bank], requested: Sequence[str] | None, family: "Family"
+) -> tuple[str, ...]:
+    """The requested prompt sets, or those of the family."""
+    available = prompt_sets(banks)
+    if not banks:
+        return tuple(requested or (family.example,))
+    for name in requested or ():
+        if name not in available:
+            raise _absent(banks, name, family)
+    if family.several_prompts:
+        chosen = tuple(requested or chosen_by(family.prompts, banks))
+        if not chosen:
+            raise _absent(banks, "", family)
+        return chosen
+    if requested or family.example in available:
+        name = requested[0] if requested else family.example
+        columns = PromptColumns(banks, {name, companion(name)}.intersection(available))
+    else:
+        columns = PromptColumns(banks)
+        name = available[0] if len(available) == 1 else ""
+    groups = family.prompts(columns)
+    if not name and len(groups) == 1:
+        return groups[0]
+    if not name:
+        raise _absent(banks, family.example, family)
+    return next((names for names in groups if names[0] == name), (name,))
+
+
+def _absent(banks: Sequence[Bank], name: str, family: "Family") -> AbsentError:
+    """The error that no bank has a prompt set, or any of a family, or that it has several."""
+    suitable = [names[0] for names in family.prompts(PromptColumns(banks))]
+    if suitable:
+        text = no_prompts(banks, name, family=family.title, available=suitable)
+        return AbsentError(f"{text} Name one with --prompts.")
+    return AbsentError(no_prompts(banks, name, family=family.title, example=family.example))

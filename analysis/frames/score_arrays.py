@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.frames.batches import (
     NoRowsError,
-    Scan,
-    as_frames,
-    check_disjoint,
     read_nonempty,
 )
 from logitbank.analysis.frames.codes import Codes
@@ -185,7 +182,7 @@ def score_arrays(
 
 
 def map_score_arrays(
-    scan: Scan,
+    frames: Sequence[pl.LazyFrame],
     prepare: Callable[[PromptAxes], Callable[[ScoreArrays], T]],
     *,
     ties: Ties = "competition",
@@ -201,9 +198,8 @@ def map_score_arrays(
     Raises
     ------
     UsageError, BankError
-        As `score_arrays`; or two frames have the same checkpoint.
+        As `score_arrays`.
     """
-    frames = as_frames(scan)
     axes: PromptAxes | None = None
 
     def read(frame: pl.LazyFrame) -> ScoreArrays:
@@ -211,16 +207,14 @@ def map_score_arrays(
 
     while True:
         function: Callable[[ScoreArrays], T] | None = None
-        checkpoints, results, wider = [], [], False
+        results, wider = [], False
         for arrays in read_nonempty(frames, read):
-            checkpoints.append(arrays.checkpoints)
             wider |= axes is not None and arrays.axes is not axes
             axes = arrays.axes
             if not wider:
                 function = function or prepare(axes)
                 results.append(function(arrays))
             del arrays  # before the next one is read
-        check_disjoint(checkpoints)
         if not wider:
             return results
 

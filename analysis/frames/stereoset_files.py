@@ -13,12 +13,12 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.frames.candidates import (
+    CANDIDATES,
     CAUSAL,
     INTER,
     INTRA,
     LABELS,
     PLAIN,
-    check_candidates,
     some,
 )
 from logitbank.analysis.frames.input_files import read_json_object
@@ -157,18 +157,12 @@ def read_predictions(
     parts = [
         _scored(lists[task], gold, task, f"{path}, {task}") for task in FILE_TASKS if task in lists
     ]
-    return check_candidates(
-        pl.concat(parts).with_columns(
-            model=pl.lit(model or path.stem),
-            run=pl.lit("main"),
-            run_seed=pl.lit(None, pl.Int64),
-            step=pl.lit(None, pl.Int64),
-            language=pl.lit(language),
-            condition=pl.lit(PLAIN),
-            score=pl.lit("reference"),
-            score_kind=pl.lit("file"),
-        )
-    )
+    scores = pl.concat(parts).with_columns(
+        model=pl.lit(model or path.stem), run=pl.lit("main"), run_seed=None, step=None,
+        language=pl.lit(language), condition=pl.lit(PLAIN), score=pl.lit("reference"),
+        score_kind=pl.lit("file"),
+    )  # fmt: skip
+    return scores.select(CANDIDATES.names()).cast(CANDIDATES)
 
 
 def _scored(entries: Sequence[Any], gold: pl.DataFrame, task: str, source: str) -> pl.DataFrame:

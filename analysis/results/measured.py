@@ -49,14 +49,12 @@ def analyze(
         A missing bank or prompt set, or what the family's `items` refuses.
     """
     assert family.items is not None
-    scores = read_scores(banks, prompts, models, family=family.prompts, cache=cache)
+    scores = read_scores(banks, prompts, models, family=family, cache=cache)
     items: Items = family.items(scores)
     result = Measured(summarise(items, family.measures))
     of_first = result.measures.filter(measure=family.measures[0].key)
     missing = missing_sentences(of_first, "item", *items.groups)
-    return make_study(
-        family, result, prompts=[scores.prompts], banks=scores.banks, models=models, missing=missing
-    )
+    return make_study(family, result, scores, missing=missing)
 
 
 def findings(family: Family, result: Measured) -> list[Finding]:

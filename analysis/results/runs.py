@@ -3,7 +3,7 @@
 A model is measured at the last step that `FEWEST_RUNS` of its runs have.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -94,7 +94,7 @@ def read_runs(
     """The scores of all runs of a model at a step; None as for `run_scores`."""
     assert family.items is not None
     try:
-        items = family.items(Scores(banks, prompts, [model], steps=[step]))
+        items = family.items(Scores(banks, (prompts,), [model], steps=[step]))
     except NoRowsError:  # blocks without these prompts
         return None
     place = {
@@ -124,10 +124,7 @@ def run_scores(items: Items, measure: Measure, place: Mapping[str, Any]) -> RunS
 
 
 def run_tables(
-    family: Family,
-    banks: Sequence[Bank],
-    prompts: Collection[str],
-    tables: Sequence[pl.DataFrame],
+    family: Family, scores: Scores, tables: Sequence[pl.DataFrame]
 ) -> dict[str, pl.DataFrame]:
     """`runs`: the mean of the family's first measure over runs. `agreement`: the correlation of the
     scores of every two runs. Only at checkpoints of the family's `tables`; none for too few runs.
@@ -139,11 +136,11 @@ def run_tables(
     enough = runs.filter(pl.col("len") >= FEWEST_RUNS)
     checkpoints = {*enough.select("model", "step").iter_rows()}
     found = []
-    for name in prompts if checkpoints else ():
-        last = dict(place for place in shared_steps(banks, name) if place in checkpoints)
+    for name in scores.sets if checkpoints else ():
+        last = dict(place for place in shared_steps(scores.banks, name) if place in checkpoints)
         for model, step in last.items():
-            scores = read_runs(family, banks, name, model, step)
-            found += [scores] if scores else []
+            of_runs = read_runs(family, scores.banks, name, model, step)
+            found += [of_runs] if of_runs else []
     return agreement_tables(found) if found else {}
 
 

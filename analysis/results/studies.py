@@ -1,7 +1,7 @@
 """The study of a family's result: its findings, several runs, notes and charts."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -10,12 +10,12 @@ import polars as pl
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.crowd import digest, model_table
 from logitbank.analysis.results.runs import run_findings, run_tables
 from logitbank.analysis.results.series import CROWD
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
-from logitbank.store import Bank
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
 
@@ -29,26 +29,24 @@ NO_RANKS = (
 def make_study(
     family: Family,
     result: R,
+    scores: Scores,
     *,
-    prompts: Collection[str],
-    banks: Sequence[Bank] = (),
-    models: Collection[str] | None = None,
     missing: Sequence[str] = (),
     files: Sequence[pl.DataFrame] = (),
 ) -> Study[R]:
     """The study of a family's result.
 
-    It names the checkpoints of `models` (all if None) without any score of `prompts`; `missing` are
-    further notes about missing scores. If a model has several runs, it also has their mean and
+    It names the checkpoints without any of the scores; `missing` are further notes about missing
+    scores. If a model has several runs, it also has their mean and
     agreement.
     """
     tables = [table for table in result.tables().values() if "model" in table.columns]
     names = sorted({name for table in tables for name in table["model"].unique()})
-    of_runs = run_tables(family, banks, prompts, tables)
+    of_runs = run_tables(family, scores, tables)
     found = family.findings(result)
     wrong = [
         each
-        for bank in banks
+        for bank in scores.banks
         for each in copied_weights(bank.deposits())
         if each.checkpoint.model in names
     ]
@@ -62,7 +60,7 @@ def make_study(
         of_runs = {**of_runs, "models": by_model}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     shown_result = result
-    filtered = [bank.filter is not None for bank in banks]
+    filtered = [bank.filter is not None for bank in scores.banks]
     if family.ranks and any(filtered):
         if all(filtered):
             whole = result.tables()
@@ -75,14 +73,14 @@ def make_study(
         findings=tuple(shown),
         details=tuple(details),
         run_tables=of_runs,
-        missing=(*missing, *exclusion_notes(banks, prompts, models)),
+        missing=(*missing, *exclusion_notes(scores.banks, scores.sets, scores.models)),
         notes=family.notes,
         cautions=family.cautions,
         title=f"{family.title}: {listed}",
         description=family.description,
         family=family.name,
         screen=family.screen,
-        banks=banks,
+        banks=scores.banks,
         files=files,
         make_charts=lambda _: family.charts(result),
     )

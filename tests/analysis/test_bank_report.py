@@ -9,7 +9,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.everything import analyses
-from logitbank.analysis.families.lambada import metric as lambada_metric
 from logitbank.analysis.report import report as bank_report
 from logitbank.analysis.report.report import report
 from logitbank.errors import BankError, LogitbankError, UsageError
@@ -144,10 +143,10 @@ def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
     full_bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logitbank.analysis.frames import score_arrays
+    from logitbank.analysis.frames import reader, score_arrays
 
     reads: list[str] = []
-    for module, name in ((score_arrays, "score_arrays"), (lambada_metric, "map_prompt_sums")):
+    for module, name in ((score_arrays, "score_arrays"), (reader, "sum_prompts")):
         real = getattr(module, name)
 
         def counted(*args: object, real=real, name=name, **how: object) -> object:
@@ -157,7 +156,7 @@ def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
         monkeypatch.setattr(module, name, counted)
     sets = ["lambada", "winobias"]
     together = [each.run() for each in analyses(full_bank, prompts=sets, bootstrap=20)]
-    assert sorted(reads) == ["map_prompt_sums", "score_arrays"]
+    assert sorted(reads) == ["score_arrays", "sum_prompts"]
     names = [study.family for study in together]
     assert names == ["fairness", "stereotype", "lambada", "tradeoff"]
     for at, study in enumerate(together):

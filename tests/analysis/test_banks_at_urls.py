@@ -1,6 +1,7 @@
 """What an analysis copies of a bank at a URL, and which address its messages show."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -8,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import logitbank
+from logitbank.analysis.families.unqover import FAMILY as UNQOVER
 from logitbank.analysis.frames.banks import open_banks
 from logitbank.analysis.frames.choose import ChoosePrompts, with_columns, with_prefix
+from logitbank.analysis.frames.reader import read_scores
 from logitbank.cli.main import app
 from logitbank.errors import AbsentError, LogitbankError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
@@ -47,7 +50,7 @@ def copied_sets(bank: Bank) -> set[str]:
 def test_only_scores_of_the_prompt_sets_of_a_family_are_copied(
     url: str, family: ChoosePrompts
 ) -> None:
-    (bank,) = open_banks(url, family=family)
+    (bank,) = read_scores(url, family=replace(UNQOVER, prompts=family)).banks
     assert bank.prompt_sets == ["parity", "stereoset-x"]
     assert copied_sets(bank) == {"stereoset-x"}
 

@@ -26,6 +26,7 @@ from tests.support import unqover_cases
 from tests.support.command import Call
 from tests.support.evaluation_banks import add_lambada, add_stereotype, add_winobias
 from tests.support.made_once import made_once
+from tests.support.row_scores import scores_of
 from tests.support.stereoset_cases import EXAMPLES, prompt_rows
 
 pytestmark = pytest.mark.numerical
@@ -111,7 +112,7 @@ def test_a_view_measures_what_training_measured(tmp_path: Path, mode: str) -> No
     )
     rows = {row["filter"]: row for row in study.result.bias.iter_rows(named=True)}
     for label, by in (("untrained", study.result.untrained), ("trained", study.result.by)):
-        seen = unqover_metric(bank.filtered(by, name="v").scan("unqover-gender")).unqover
+        seen = unqover_metric(scores_of(bank.filtered(by, name="v").scan("unqover-gender"))).unqover
         found = seen.filter(pl.col("split") == "all").row(0, named=True)
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
             assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
@@ -254,7 +255,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )
         assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
-        seen = unqover_metric(view.scan("unqover-gender")).unqover
+        seen = unqover_metric(scores_of(view.scan("unqover-gender"))).unqover
         held = seen.filter(pl.col("split") == "test")
         assert held["abs_c"].item() == pytest.approx(table["abs_c"][row])
         assert table["abs_c"][row + 1] is None

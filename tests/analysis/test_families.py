@@ -109,7 +109,7 @@ def test_measures_are_means_of_items_at_every_checkpoint(
     prompts = [each for names in family.prompts(PromptColumns([bank])) for each in names]
     assert family.items is not None
     for each in prompts or bank.prompt_sets:
-        items = family.items(Scores([bank], each))
+        items = family.items(Scores([bank], (each,)))
         assert items.values.shape == (len(items.checkpoints), len(items.axes))
         assert items.axes.is_unique().all()
         summary = summarise(items, family.measures)

@@ -39,7 +39,7 @@ def test_ratios_means_and_variation_worked_by_hand() -> None:
     table = published(
         [[[0.9, 0.1]], [[0.2, 0.1]], [[0.6, 0.1]]], [[0.5, 0.5], [0.1, 0.2], [0.3, 0.1]]
     )
-    result = fluctuation_metric(table, plateaus=[1])
+    result = fluctuation_metric([table], plateaus=[1])
     (row,) = result.professions.iter_rows(named=True)
     assert row["occupation"] == "a nurse"
     assert row["certainty"] == pytest.approx(0.5, abs=1e-15)
@@ -66,7 +66,7 @@ def test_without_a_start_it_is_half_of_the_last_step(
     steps: list[int], start: int, first: int, left: int, rule: str
 ) -> None:
     table = random_table(checkpoints=len(steps), steps=steps)
-    (span,) = fluctuation_metric(table).plateaus.iter_rows(named=True)
+    (span,) = fluctuation_metric([table]).plateaus.iter_rows(named=True)
     assert (span["plateau"], span["first_step"], span["rule"]) == (start, first, rule)
     assert span["checkpoints"] == left
 
@@ -98,7 +98,7 @@ def by_hand(scores: np.ndarray, prior: np.ndarray) -> dict[str, list[float]]:
 
 def test_measures_and_correlations_agree_with_loops_and_scipy() -> None:
     scores, prior = drawn(7, 6, 2), drawn(7, 2, seed=1)
-    result = fluctuation_metric(published(scores, prior), plateaus=[3])
+    result = fluctuation_metric([published(scores, prior)], plateaus=[3])
     expected = by_hand(scores[3:], prior[3:])
     order = [JOBS.index(job) for job in result.professions["occupation"]]
     for name, values in expected.items():
@@ -117,7 +117,7 @@ def test_measures_and_correlations_agree_with_loops_and_scipy() -> None:
 
 def test_checkpoints_before_the_plateau_are_paired_too_and_n_pairs_like_r() -> None:
     scores, prior = drawn(5, 6, 2), drawn(5, 2, seed=1)
-    result = fluctuation_metric(published(scores, prior), plateaus=[3])
+    result = fluctuation_metric([published(scores, prior)], plateaus=[3])
     r = scores[..., 0] / scores[..., 1]
     n = r * (prior[:, 1] / prior[:, 0])[:, None]
     pairs = result.checkpoint_pairs
@@ -128,7 +128,7 @@ def test_checkpoints_before_the_plateau_are_paired_too_and_n_pairs_like_r() -> N
 
 
 def test_runs_are_paired_on_their_time_averages() -> None:
-    result = fluctuation_metric(two_runs(), plateaus=[3])
+    result = fluctuation_metric([two_runs()], plateaus=[3])
     assert result.run_pairs.select("verb", "measure", "run_a", "run_b").rows() == [
         (verb, measure, "seed0", "seed1")
         for verb in ("is", "works as")
@@ -144,7 +144,7 @@ def test_runs_are_paired_by_profession_and_not_by_place() -> None:
     scores = drawn(4, 3, 2)
     first = published(scores, drawn(4, 2), jobs=["a cook", "a dean", "a judge"])
     turned = published(scores[:, ::-1], drawn(4, 2), jobs=["a judge", "a dean", "a cook"], seed=1)
-    result = fluctuation_metric(pl.concat([first, turned]), plateaus=[0])
+    result = fluctuation_metric([pl.concat([first, turned])], plateaus=[0])
     np.testing.assert_allclose(result.run_pairs["r"], 1.0, atol=1e-14)
 
 
@@ -155,17 +155,17 @@ def equal(one: Fluctuation, other: Fluctuation) -> bool:
 
 def test_the_order_of_rows_changes_nothing() -> None:
     table = two_runs()
-    result = fluctuation_metric(table, plateaus=[2, 3])
+    result = fluctuation_metric([table], plateaus=[2, 3])
     for seed in range(3):
         shuffled = table.sample(fraction=1, shuffle=True, seed=seed)
-        assert equal(fluctuation_metric(shuffled, plateaus=[2, 3]), result)
+        assert equal(fluctuation_metric([shuffled], plateaus=[2, 3]), result)
 
 
 def test_plateaus_stand_side_by_side_as_if_alone() -> None:
-    both = fluctuation_metric(two_runs(), plateaus=[2, 4, 2])
+    both = fluctuation_metric([two_runs()], plateaus=[2, 4, 2])
     assert both.plateaus["plateau"].unique().sort().to_list() == [2, 4]
     for start in (2, 4):
-        alone = fluctuation_metric(two_runs(), plateaus=[start])
+        alone = fluctuation_metric([two_runs()], plateaus=[start])
         for name in ("professions", "correlations", "spread", "plateaus", "run_pairs"):
             part = both.tables()[name].filter(pl.col("plateau") == start)
             assert part.equals(alone.tables()[name]), name
@@ -221,7 +221,7 @@ def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
     scores, prior = drawn(4, 6, 2), drawn(4, 2)
     scores[2, 1, 1] = 0  # “she is a judge”, in the plateau
     scores[0, 3, 1] = 0  # “she is a cook”, before it
-    result = fluctuation_metric(published(scores, prior), plateaus=[1])
+    result = fluctuation_metric([published(scores, prior)], plateaus=[1])
     judge = result.professions.filter(pl.col("occupation") == "a judge").row(0, named=True)
     assert (judge["mean_r"], judge["mean_n"], judge["she_zero"]) == (math.inf, math.inf, 1)
     assert math.isnan(judge["cv_r"])
@@ -241,8 +241,8 @@ def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
 def test_a_release_is_in_no_statistic() -> None:
     trained = random_table()
     release = published(drawn(1, 6, 2, seed=9), drawn(1, 2, seed=8), steps=[None])
-    alone = fluctuation_metric(trained, plateaus=[3])
-    both = fluctuation_metric(pl.concat([trained, release]), plateaus=[3])
+    alone = fluctuation_metric([trained], plateaus=[3])
+    both = fluctuation_metric([pl.concat([trained, release])], plateaus=[3])
     for name, table in both.tables().items():
         if name not in ("checkpoints", "trajectories"):
             assert table.equals(alone.tables()[name]), name
@@ -258,7 +258,7 @@ def test_a_release_is_in_no_statistic() -> None:
 
 
 def test_trajectories_are_relative_to_their_own_maximum_and_show_the_extremes() -> None:
-    result = fluctuation_metric(random_table(), plateaus=[3])
+    result = fluctuation_metric([random_table()], plateaus=[3])
     cv = dict(result.professions.select("occupation", "cv_r").iter_rows())
     roles = dict(result.trajectories.select("role", "occupation").iter_rows())
     assert roles == {
@@ -274,8 +274,8 @@ def test_missing_scores_make_a_profession_nan_and_are_counted() -> None:
     table = random_table()
     hole = (pl.col("occupation") == "a cook") & (pl.col("checkpoint") == 4)
     early = (pl.col("occupation") == "a dean") & (pl.col("checkpoint") == 0)
-    result = fluctuation_metric(table.filter(~hole & ~early), plateaus=[3])
-    full = fluctuation_metric(table, plateaus=[3])
+    result = fluctuation_metric([table.filter(~hole & ~early)], plateaus=[3])
+    full = fluctuation_metric([table], plateaus=[3])
     cook = result.professions.filter(pl.col("occupation") == "a cook").row(0, named=True)
     assert cook["missing"] == 1
     assert all(math.isnan(cook[name]) for name in ("certainty", "mean_r", "cv_r", "cv_n"))
@@ -292,7 +292,7 @@ def test_a_run_without_the_common_checkpoint_uses_its_own_and_reports_it() -> No
     table = pl.concat(
         [random_table(seed=0), random_table(seed=1).filter(pl.col("checkpoint") != 4)]
     )
-    result = fluctuation_metric(table, plateaus=[3])
+    result = fluctuation_metric([table], plateaus=[3])
     assert result.plateaus["checkpoints"].to_list() == [3, 2]
     absent = result.checkpoints.filter(~pl.col("used"))
     assert absent.select("run", "step", "professions", "missing", "prior").rows() == [
@@ -342,7 +342,7 @@ def test_the_released_priors_have_their_variation_and_certainty(model: str) -> N
         pytest.skip(f"needs {name} in {DATA / 'professions'}; set LOGITBANK_DATA")
     start, pinned = PRIORS[model]
     plain = priors(name, start)
-    result = fluctuation_metric(read_table(DATA / "professions" / name))
+    result = fluctuation_metric([read_table(DATA / "professions" / name)])
     rows = result.plateaus.filter(pl.col("verb") == "is")
     assert rows["plateau"].unique().to_list() == [start]
     found = {run: values for run, *values in rows.select(
@@ -375,7 +375,7 @@ def texts(result: Fluctuation) -> str:
 
 def test_findings_are_the_numbers_of_the_tables() -> None:
     """The headline's run is that of largest median CV; each run has its own numbers."""
-    result = fluctuation_metric(two_runs(), plateaus=[2])
+    result = fluctuation_metric([two_runs()], plateaus=[2])
     headline, *found = FAMILY.findings(result)
     assert len(headline.text.split()) <= 15
     largest = result.spread.filter(measure="cv_r").sort("median").row(-1, named=True)
@@ -395,11 +395,11 @@ def test_findings_are_the_numbers_of_the_tables() -> None:
 
 
 def test_charts_have_n_and_no_heat_map_of_one_number() -> None:
-    charts = FAMILY.charts(fluctuation_metric(two_runs(), plateaus=[2]))
+    charts = FAMILY.charts(fluctuation_metric([two_runs()], plateaus=[2]))
     assert list(charts) == ["trajectories", "certainty_cv", "checkpoint_pairs"]
     assert all("n = " in chart_caption(chart) for chart in charts.values())
     three = pl.concat([two_runs(), random_table(seed=2)])
-    assert "run_pairs" in FAMILY.charts(fluctuation_metric(three, plateaus=[2]))
+    assert "run_pairs" in FAMILY.charts(fluctuation_metric([three], plateaus=[2]))
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_charts_have_n_and_no_heat_map_of_one_number() -> None:
     ids=["one", "constant", "no she", "zeros", "prior"],
 )
 def test_any_result_is_drawn_and_summed_up(scores: np.ndarray) -> None:
-    result = fluctuation_metric(published(scores, drawn(3, 2)), plateaus=[1])
+    result = fluctuation_metric([published(scores, drawn(3, 2))], plateaus=[1])
     assert "trajectories" in FAMILY.charts(result)
     assert "nan" not in texts(result)
 
@@ -423,15 +423,15 @@ def test_plateaus_may_be_those_of_one_model() -> None:
     other = random_table(model="roberta-base", seed=0)
     table = pl.concat([random_table(), other])
     given = ["2", "roberta-base=3,4"]
-    found = fluctuation_metric(table, plateaus=given).plateaus
+    found = fluctuation_metric([table], plateaus=given).plateaus
     rows = {*found.select("model", "plateau").iter_rows()}
     assert rows == {("bert", 2), ("roberta-base", 3), ("roberta-base", 4)}
-    alone = fluctuation_metric(table, plateaus=["roberta-base=3"]).plateaus
+    alone = fluctuation_metric([table], plateaus=["roberta-base=3"]).plateaus
     assert {*alone.select("model", "plateau").iter_rows()} == {("bert", 3), ("roberta-base", 3)}
     with pytest.raises(UsageError, match="no model 'robert'. bert, roberta-base are"):
-        fluctuation_metric(table, plateaus=["robert=3"])
+        fluctuation_metric([table], plateaus=["robert=3"])
     with pytest.raises(UsageError, match="--plateaus 3,x: 'x' is no step"):
-        fluctuation_metric(table, plateaus=["3,x"])
+        fluctuation_metric([table], plateaus=["3,x"])
 
 
 def test_scores_in_the_published_format_are_read_back_to_the_same_tables(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def crosses(layers: list[tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[d
 
 
 def test_certainty_has_a_panel_for_each_run_and_verb_and_the_prior_in_those_of_r() -> None:
-    result = fluctuation_metric(two_runs())
+    result = fluctuation_metric([two_runs()])
     found = panels(charts(result)["certainty_cv"])
     series = [f"bert seed{run} “{verb}”" for run in (0, 1) for verb in ("is", "works as")]
     assert {*found} == {f"{name}: {measure}" for name in series for measure in "RN"}
@@ -56,7 +56,7 @@ def test_certainty_has_a_panel_for_each_run_and_verb_and_the_prior_in_those_of_r
 
 def test_axes_fit_the_points_and_histograms_at_both_margins_count_them() -> None:
     scores = drawn(6, 40, 2) * [[[0.02, 0.01]]] + 0.3
-    result = fluctuation_metric(published(scores, drawn(6, 2) * 0.01 + 0.3, jobs=JOBS))
+    result = fluctuation_metric([published(scores, drawn(6, 2) * 0.01 + 0.3, jobs=JOBS)])
     values = result.professions.select("certainty", cv="cv_n")
     (layers,) = (
         each for name, each in panels(charts(result)["certainty_cv"]).items() if "N" in name
@@ -80,7 +80,7 @@ def test_axes_fit_the_points_and_histograms_at_both_margins_count_them() -> None
 
 
 def test_trajectories_have_a_panel_for_each_series_with_the_profession_as_title() -> None:
-    result = fluctuation_metric(two_runs(), professions=["nurse", "a judge"])
+    result = fluctuation_metric([two_runs()], professions=["nurse", "a judge"])
     chart = charts(result)["trajectories"]
     spec = bare_spec(chart)
     titles = [" ".join(panel["title"]["text"]) for panel in plots(spec)]
@@ -103,7 +103,7 @@ def test_trajectories_have_a_panel_for_each_series_with_the_profession_as_title(
 def test_a_release_far_above_training_is_at_the_edge_with_its_values() -> None:
     table = random_table().with_columns(score=pl.col("score") / 10)
     release = published(np.full((1, 6, 2), 0.4), [[0.01, 0.02]], steps=[None])
-    result = fluctuation_metric(pl.concat([table, release]), professions=["nurse"])
+    result = fluctuation_metric([pl.concat([table, release])], professions=["nurse"])
     chart = charts(result)["trajectories"]
     prior, nurse = plots(bare_spec(chart))
     marks = [each["mark"] for each in nurse["layer"] if "mark" in each]
@@ -125,7 +125,7 @@ def test_frequencies_of_all_cases_are_in_the_order_of_the_case_insensitive_ones(
         ],
         schema=["occupation", "case", "frequency"], orient="row",
     )  # fmt: skip
-    chart = charts(fluctuation_metric(random_table(), frequencies=frequencies))["frequencies"]
+    chart = charts(fluctuation_metric([random_table()], frequencies=frequencies))["frequencies"]
     (rows,) = bare_spec(chart)["datasets"].values()
     places = {(row["case"], row["occupation"]): row["rank"] for row in rows}
     assert places == {
@@ -139,7 +139,7 @@ def test_frequencies_of_all_cases_are_in_the_order_of_the_case_insensitive_ones(
 
 
 def test_the_colours_of_correlations_cover_their_values_and_the_caption_names_them() -> None:
-    result = fluctuation_metric(random_table())
+    result = fluctuation_metric([random_table()])
     chart = charts(result)["checkpoint_pairs"]
     low, high = bare_spec(chart)["encoding"]["color"]["scale"]["domain"]
     r = result.checkpoint_pairs["r"].to_numpy()
@@ -150,23 +150,23 @@ def test_the_colours_of_correlations_cover_their_values_and_the_caption_names_th
 
 def test_correlations_of_models_with_other_steps_have_axes_of_their_own() -> None:
     other = published(drawn(4, 6, 2), drawn(4, 2), steps=[0, 70, 500, 700], model="roberta")
-    chart = charts(fluctuation_metric(pl.concat([random_table(), other])))["checkpoint_pairs"]
+    chart = charts(fluctuation_metric([pl.concat([random_table(), other])]))["checkpoint_pairs"]
     assert bare_spec(chart)["resolve"]["scale"] == {"x": "independent", "y": "independent"}
 
 
 def test_run_and_verb_choose_the_panels_and_leave_numbers_as_they_are() -> None:
     first = two_runs().filter(pl.col("checkpoint").is_not_null(), pl.col("seed") == 0)
     table = pl.concat([first, random_table(seed=1, checkpoints=8)])  # its plateau starts later
-    result = fluctuation_metric(table)
-    chosen = fluctuation_metric(table, run=["seed0"], verb=["is"])
+    result = fluctuation_metric([table])
+    chosen = fluctuation_metric([table], run=["seed0"], verb=["is"])
     drawn_panels = panels(charts(chosen)["certainty_cv"])
     assert {*drawn_panels} == {"bert “is”: R", "bert “is”: N"}
     for name, own in chosen.tables().items():
         if {"run", "verb"} <= {*own.columns}:
             assert own.equals(result.tables()[name].filter(run="seed0", verb="is")), name
     with pytest.raises(UsageError, match="Run 'seed7' is unknown; there are seed0, seed1"):
-        fluctuation_metric(table, run=["seed7"])
+        fluctuation_metric([table], run=["seed7"])
     with pytest.raises(UsageError, match="Verb 'was' is unknown; there are is, works as"):
-        fluctuation_metric(table, verb=["was"])
+        fluctuation_metric([table], verb=["was"])
     with pytest.raises(UsageError, match="No run that is chosen has a verb that is chosen"):
-        fluctuation_metric(table, run=["seed1"], verb=["works as"])
+        fluctuation_metric([table], run=["seed1"], verb=["works as"])

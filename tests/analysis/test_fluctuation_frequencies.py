@@ -59,7 +59,7 @@ def totals(**values: float) -> pl.DataFrame:
 def test_absent_professions_count_zero_and_stay_in_the_correlation() -> None:
     table = totals(nurse=5, an_actor=9, A_COOK=2, wizard=1e9)
     frequencies = corpus_frequencies(table)
-    result = fluctuation_metric(random_table(), plateaus=[3], frequencies=frequencies)
+    result = fluctuation_metric([random_table()], plateaus=[3], frequencies=frequencies)
     found = dict(result.professions.select("occupation", "frequency_lower").iter_rows())
     assert found == dict.fromkeys(JOBS, 0.0) | {"a nurse": 5, "an actor": 9, "a cook": 2}
     rows = result.correlations.filter(pl.col("x") == "frequency")
@@ -80,7 +80,9 @@ def test_every_case_has_its_own_correlation_and_its_own_most_frequent() -> None:
             totals(nurse=50, dean=9).with_columns(case=pl.lit("insensitive")),
         ]
     )
-    result = fluctuation_metric(random_table(), plateaus=[3], frequencies=corpus_frequencies(table))
+    result = fluctuation_metric(
+        [random_table()], plateaus=[3], frequencies=corpus_frequencies(table)
+    )
     assert result.correlations["case"].to_list() == [
         *(None, None, "insensitive", "insensitive", "lower", "lower")
     ]
@@ -98,7 +100,7 @@ def test_only_the_twenty_most_frequent_are_in_the_short_table() -> None:
     frequencies = corpus_frequencies(
         totals(**{job.replace(" ", "_"): i for i, job in enumerate(jobs)})
     )
-    result = fluctuation_metric(table, plateaus=[0], frequencies=frequencies)
+    result = fluctuation_metric([table], plateaus=[0], frequencies=frequencies)
     assert result.frequent["occupation"].to_list() == jobs[:9:-1]
     assert len(result.frequencies) == 30
 
@@ -132,4 +134,4 @@ def test_tables_of_frequencies_that_do_not_fit_are_refused(
 
 def test_frequencies_of_other_things_are_refused() -> None:
     with pytest.raises(UsageError, match="'a cook'"):
-        fluctuation_metric(random_table(), frequencies=corpus_frequencies(totals(wizard=1)))
+        fluctuation_metric([random_table()], frequencies=corpus_frequencies(totals(wizard=1)))

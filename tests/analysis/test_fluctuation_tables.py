@@ -62,7 +62,7 @@ def test_priors_without_an_occupation_column_are_read_from_their_template() -> N
         for article in ("a", "an")
         for pronoun in ("he", "she")
     ]
-    result = fluctuation_metric(pl.DataFrame(rows, columns, orient="row"), plateaus=[0])
+    result = fluctuation_metric([pl.DataFrame(rows, columns, orient="row")], plateaus=[0])
     assert result.settings == {"an_priors": 4, "merged_rows": 0}
     (prior,) = result.plateaus.iter_rows(named=True)
     assert prior["prior_cv"] == 0
@@ -79,18 +79,18 @@ def test_the_an_prior_is_not_used_and_duplicates_count_once() -> None:
         occupation=pl.lit("an [MASK]"),
         template=pl.lit("[MASK] is an [MASK]."),
     )
-    result = fluctuation_metric(pl.concat([table, an]), plateaus=[3])
-    assert same(result, fluctuation_metric(table, plateaus=[3]))
+    result = fluctuation_metric([pl.concat([table, an])], plateaus=[3])
+    assert same(result, fluctuation_metric([table], plateaus=[3]))
     assert result.settings["an_priors"] == 12
-    twice = fluctuation_metric(pl.concat([table, table.head(5)]), plateaus=[3])
-    assert same(twice, fluctuation_metric(table, plateaus=[3]))
+    twice = fluctuation_metric([pl.concat([table, table.head(5)])], plateaus=[3])
+    assert same(twice, fluctuation_metric([table], plateaus=[3]))
     assert twice.settings["merged_rows"] == 5
 
 
 def test_runs_are_named_after_their_seeds_and_a_lone_seed_zero_is_main() -> None:
     def runs(*seeds: int) -> list[str]:
         table = pl.concat([random_table(seed=seed) for seed in seeds])
-        return fluctuation_metric(table, plateaus=[0]).plateaus["run"].to_list()
+        return fluctuation_metric([table], plateaus=[0]).plateaus["run"].to_list()
 
     assert runs(0) == ["main"]
     assert runs(3) == ["seed3"]
@@ -133,7 +133,7 @@ def changed(where: pl.Expr, **values: object) -> pl.DataFrame:
 )
 def test_tables_that_do_not_fit_are_refused(table: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        fluctuation_metric(table, plateaus=[3])
+        fluctuation_metric([table], plateaus=[3])
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_tables_that_do_not_fit_are_refused(table: pl.DataFrame, message: str) -
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="5|6|-1|wizard"):
-        fluctuation_metric(random_table(), **options)
+        fluctuation_metric([random_table()], **options)
 
 
 def test_a_score_a_rounding_above_one_is_taken() -> None:
     certain = published([[[1 + 1e-7, 0.1]]] * 2, [[0.5, 0.5]] * 2)
-    assert fluctuation_metric(certain, plateaus=[0]).professions["mean_r"][0] == pytest.approx(10)
+    assert fluctuation_metric([certain], plateaus=[0]).professions["mean_r"][0] == pytest.approx(10)
 
 
 def test_files_that_are_no_tables_are_named(tmp_path: Path) -> None:

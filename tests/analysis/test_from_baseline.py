@@ -11,6 +11,7 @@ from logitbank.analysis.families.pairs.metric import pairs_metric
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.family import families
 from tests.support.piece_cases import pair_frame, piece_frame
+from tests.support.row_scores import scores_of
 from tests.support.stereotype_cases import sa_frame
 
 HIT, MISS = [(-1.0, 1, 0)], [(-2.0, 2, 0)]
@@ -36,7 +37,7 @@ BEFORE, AFTER = [0] * 8 + [1] * 4, [1] * 6 + [0] * 2 + [1] * 3 + [0]
 
 def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
     frame = pl.concat([words(BEFORE, step=0), words(AFTER, step=8), words(AFTER, step=None)])
-    rows = lambada_metric(frame).lambada.rows(named=True)
+    rows = lambada_metric(scores_of(frame)).lambada.rows(named=True)
     assert [row["baseline_step"] for row in rows] == [0, 0, 0]
     assert [row["common"] for row in rows] == [12, 12, 12]
     for row in rows[1:]:
@@ -49,11 +50,11 @@ def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
 
 def test_words_that_either_checkpoint_lacks_are_in_no_difference() -> None:
     frame = pl.concat([words([0, 0, 1], step=0), words([1, 1, 1], step=8, start=1)])
-    row = lambada_metric(frame).lambada.row(1, named=True)
+    row = lambada_metric(scores_of(frame)).lambada.row(1, named=True)
     assert (row["common"], row["from_baseline"]) == (2, 0.5)  # w1: 0 → 1, w2: 1 → 1
     assert math.isnan(row["from_baseline_low"])  # two words
     apart = pl.concat([words([0], step=0), words([1], step=8, start=5)])
-    row = lambada_metric(apart).lambada.row(1, named=True)
+    row = lambada_metric(scores_of(apart)).lambada.row(1, named=True)
     assert row["common"] == 0
     assert math.isnan(row["from_baseline"])
 
@@ -62,7 +63,7 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
     pairs = [(-10.0, -12.0 + 4 * (at % 2), "stereo", ("age", "gender")[at % 2]) for at in range(20)]
     later = [(-10.0, -12.0, "stereo", kind) for *_, kind in pairs]
     frame = pl.concat([pair_frame(*pairs, step=0), pair_frame(*later, step=4)])
-    result = pairs_metric(frame)
+    result = pairs_metric(scores_of(frame))
     assert result.pairs.filter(step=0)["from_baseline_low"].is_nan().all()
     rows = result.pairs.filter(step=4).select("group", "from_baseline", "common").rows()
     # Pairs of gender preferred the other sentence at first, those of age did not.
@@ -75,7 +76,9 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
 def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
     first = {f"s{at}": RIGHT if at < 6 else WRONG for at in range(12)}
     last = {f"s{at}": RIGHT if at < 9 else WRONG for at in range(12)}
-    found = stereotype_metric(pl.concat([sa_frame(first, step=0), sa_frame(last, step=2)]))
+    found = stereotype_metric(
+        scores_of(pl.concat([sa_frame(first, step=0), sa_frame(last, step=2)]))
+    )
     assert math.isnan(found.stereotype_accuracy["from_baseline"][0])
     row = found.stereotype_accuracy.row(1, named=True)
     assert (row["baseline_step"], row["from_baseline"], row["common"]) == (0, 0.25, 12)
@@ -86,7 +89,9 @@ def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
 @pytest.mark.parametrize("first", [0, 4])
 def test_a_change_names_its_baseline(first: int) -> None:
     table = pl.concat([words(BEFORE, step=first), words(AFTER, step=8)])
-    (change,) = (each for each in findings(lambada_metric(table)) if "change" in each.text)
+    (change,) = (
+        each for each in findings(lambada_metric(scores_of(table))) if "change" in each.text
+    )
     assert change.value == pytest.approx(5 / 12)
     assert change.baseline.startswith(f"step {first}, ")
     assert ("untrained model" in change.baseline) == (first == 0)

@@ -20,6 +20,7 @@ from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.unqover import unqover
+from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support import small_banks, unqover_cases
@@ -31,6 +32,7 @@ from tests.support.evaluation_banks import (
 )
 from tests.support.fairness_cases import FEMALE, MALE
 from tests.support.fluctuation_cases import professions_bank
+from tests.support.row_scores import scores_of
 from tests.support.stereotype_cases import SENTENCES, sa_frame, winobias
 
 TOKENIZER, ANOTHER = "ab" * 32, "cd" * 32
@@ -115,8 +117,8 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
 def test_a_checkpoint_without_one_of_two_orders_has_no_sa_and_its_row_says_so() -> None:
     half = sa_frame(SENTENCES, step=1).filter(pl.col("order") == "he")
     whole = sa_frame(SENTENCES)
-    for frames in (pl.concat([whole, half]), [whole.lazy(), half.lazy()]):
-        table = stereotype_metric(frames, expected_pronouns=whole).stereotype_accuracy
+    for frames in ([pl.concat([whole, half])], [whole, half]):
+        table = stereotype_metric(scores_of(*frames, expected=whole)).stereotype_accuracy
         assert table.select("step", "sentences", "orders", "missing").rows() == [
             (0, 4, 2, 0),
             (1, 0, 0, 4),
@@ -131,7 +133,7 @@ def test_a_checkpoint_without_one_order_has_sa_gender_over_the_others() -> None:
     right, wrong = [[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]], [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0]]
     frame = winobias([[right, wrong], [right, wrong]], [MALE, FEMALE], ["pro", "pro"])
     lacking = frame.filter((pl.col("step") == frame["step"].min()) | (pl.col("order_seed") == 0))
-    table = stereotype_metric(winobias=lacking).stereotype_accuracy
+    table = stereotype_metric(scores_of(lacking)).stereotype_accuracy
     assert table.select("accuracy", "sentences", "orders", "missing").rows() == [
         (0.5, 2, 2, 0),
         (1.0, 2, 1, 2),
@@ -208,11 +210,11 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
         small_banks.logits(), checkpoint=CheckpointId("m", step=0),
         query_set=small_banks.QUERY_SET.name, keep="options",
     )  # fmt: skip
-    before = option_scores(bank, ["parity"])
+    before = option_scores(Scores([bank], ("parity",)))
     assert before.shares["missing"].to_list() == [0, 0]
     add_again(bank, "parity", pl.col("prompt_id") < "p3", tokenizer=small_banks.TOKENIZER,
         prompt_id=new("prompt_id"))  # fmt: skip
-    after = option_scores(bank, ["parity"])
+    after = option_scores(Scores([bank], ("parity",)))
     assert after.shares.select("option", "prompts", "missing").rows() == [
         ("yes", 10, 3),
         ("no", 10, 3),
@@ -224,7 +226,7 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
     perhaps = {"option": pl.lit("perhaps"), "continuation": pl.lit(" perhaps"),
                "token": pl.lit(3, pl.Int32)}  # fmt: skip
     bank.add_prompts("parity", table.with_columns(**perhaps).collect())
-    more = option_scores(bank, ["parity"])
+    more = option_scores(Scores([bank], ("parity",)))
     assert more.shares.select("option", "prompts", "scored", "missing").rows() == [
         ("yes", 9, 10, 3),
         ("no", 9, 10, 3),

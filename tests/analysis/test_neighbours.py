@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 import logitbank
 from logitbank.analysis.families.options.metric import option_scores
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.stats.neighbours import js_divergences, misplaced
 from logitbank.store import Bank, CheckpointId
 from tests.support.small_banks import QUERY_SET, block_data, new_bank, spec
@@ -62,7 +63,7 @@ def test_neighbours_are_compared_by_rows_or_options(
 ) -> None:
     logits = trained(4)
     bank = filled(tmp_path / "b", logits, keep=keep)
-    table = option_scores(bank, ["parity"]).neighbours
+    table = option_scores(Scores([bank], ("parity",))).neighbours
     p = [probabilities(values) for values in logits]
     d = [[(jensenshannon(a, b, axis=1) ** 2).mean() for b in p] for a in p]
     successive = pytest.approx([d[0][1], d[1][2], d[2][3]], rel=1e-4)
@@ -77,7 +78,7 @@ def test_neighbours_are_compared_by_rows_or_options(
     assert table.select("basis", "compared", "misplaced").unique().rows() == [
         (basis, compared, False)
     ]
-    without = option_scores(bank, ["parity"], entropy=False).neighbours
+    without = option_scores(Scores([bank], ("parity",)), entropy=False).neighbours
     assert set(without["basis"]) == {"options"}
 
 
@@ -105,7 +106,7 @@ def test_checkpoints_that_lack_a_compared_prompt_have_no_row(tmp_path: Path) -> 
     with bank.begin(spec(3)) as writer:
         writer.write(0, block_data(writer.layout, 0, seed=3))
     for entropy in (True, False):
-        table = option_scores(bank, ["parity"], entropy=entropy).neighbours
+        table = option_scores(Scores([bank], ("parity",)), entropy=entropy).neighbours
         assert table["step"].to_list() == [0, 1, 2]
         assert table["next"][-1] is None
 

@@ -16,6 +16,7 @@ from logitbank.analysis.families.options.metric import OptionScores, option_scor
 from logitbank.analysis.families.options.tables import answer_table, share_table
 from logitbank.analysis.family import families
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
@@ -182,7 +183,7 @@ def test_an_answer_without_a_probability_is_refused(tmp_path: Path, value: float
     recommit(part.parents[1], "scores/all.parquet")
     message = rf"parity has the probability {value} at org/model main step 8 \(2 such prompts"
     with pytest.raises(BankError, match=message):
-        option_scores(bank, ["parity"])
+        option_scores(Scores([bank], ("parity",)))
 
 
 def values(table: pl.DataFrame, measure: str, name: str = "parity") -> list[float | None]:
@@ -190,7 +191,7 @@ def values(table: pl.DataFrame, measure: str, name: str = "parity") -> list[floa
 
 
 def test_every_measure_is_that_of_scipy_and_numpy(tmp_path: Path) -> None:
-    result = option_scores(parity(tmp_path / "b"), ["parity"])
+    result = option_scores(Scores([parity(tmp_path / "b")], ("parity",)))
     assert result.checkpoints.rows() == [
         ("org/model", "main", step, "parity", 10, 0, 10, True) for step in STEPS
     ]
@@ -226,7 +227,7 @@ def test_without_full_rows_only_entropy_is_lacking(tmp_path: Path, keep: str) ->
     full, kept = (parity(tmp_path / keep, keep=keep) for keep in ("full", keep))
     study = logitbank.options(kept)
     entropy = pl.col("measure") == "entropy"
-    own, other = study.result.curves, option_scores(full, ["parity"]).curves
+    own, other = study.result.curves, option_scores(Scores([full], ("parity",))).curves
     assert own.filter(~entropy).equals(other.filter(~entropy))
     assert own.filter(entropy).select("value", "prompts").rows() == [(None, 0)] * 3
     assert any("which 3 checkpoints lack" in str(each) for each in study.findings)
@@ -269,7 +270,15 @@ def test_option_orders_of_a_prompt_count_once(tmp_path: Path) -> None:
     bank = parity(tmp_path / "b")
     twice = [prompt_table().with_columns(order_seed=pl.lit(o, pl.Int32)) for o in (0, 1)]
     bank.add_prompts("orders", pl.concat(twice).head(30))  # p0 to p4 in two orders
-    result = option_scores(bank, ["orders", "parity"])
+    result = option_scores(
+        Scores(
+            [bank],
+            (
+                "orders",
+                "parity",
+            ),
+        )
+    )
     assert result.checkpoints["prompts"].unique().to_list() == [10]
     for measure in ("entropy", "probability", "rank", "top1_agreement"):
         once = values(result.curves, measure)
@@ -284,7 +293,7 @@ def test_a_target_of_several_tokens_has_a_probability_and_no_rank(tmp_path: Path
     drawn = np.random.default_rng(0).normal(size=(3, WORDS)).astype(np.float32)
     deposit_pieces(bank, queries, drawn, step=0)
     p = np.exp(log_softmax(drawn.astype(np.float64), axis=1))
-    table = option_scores(bank, ["words"]).curves
+    table = option_scores(Scores([bank], ("words",))).curves
     long, short = p[0, 1] * p[1, 2], p[2, 3]
     assert values(table, "probability", "words") == pytest.approx([(long + short) / 2])
     rank = table.filter(measure="rank").select("value", "prompts").row(0)
@@ -372,7 +381,7 @@ def own_prompts(path: Path) -> Bank:
 
 def test_shares_and_accuracy_of_any_prompts_are_those_of_numpy(tmp_path: Path) -> None:
     bank = own_prompts(tmp_path / "own")
-    found = option_scores(bank, ["parity"])
+    found = option_scores(Scores([bank], ("parity",)))
     for step in (0, 8):
         values = np.exp(logits(step).astype(np.float64))
         yes = values[:, 1] / (values[:, 1] + values[:, 4])
@@ -399,11 +408,11 @@ def test_many_options_are_told_apart_as_answer_and_others(tmp_path: Path) -> Non
         option=pl.col("option") + pl.col("prompt_id"), answer=pl.col("answer") + pl.col("prompt_id")
     )
     bank.add_prompts("many", named)
-    found = option_scores(bank, ["many"])
+    found = option_scores(Scores([bank], ("many",)))
     assert found.shares["option"].unique().sort().to_list() == ["answer", "other"]
     sums = found.shares.group_by("step").agg(pl.col("option_probability").sum())
     assert sums["option_probability"].to_list() == pytest.approx([1.0, 1.0])
-    few = option_scores(bank, ["parity"])
+    few = option_scores(Scores([bank], ("parity",)))
     yes = few.shares.filter(option="yes")["option_probability"].to_list()
     answer = found.shares.filter(option="answer")["option_probability"].to_list()
     assert answer == pytest.approx(yes)
@@ -426,7 +435,7 @@ def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
     monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 3)
     values = np.exp(logits(8).astype(np.float64))
     alone = with_prompts(tmp_path / "alone", pl.col("option") == "yes")
-    found = option_scores(alone, ["few"])
+    found = option_scores(Scores([alone], ("few",)))
     assert found.shares["option_probability"].null_count() == 2
     probability = (values[:, 1] / values.sum(axis=1)).mean()
     last = found.shares.filter(step=8, option="yes")["probability"].item()
@@ -434,7 +443,7 @@ def test_the_only_option_of_a_prompt_has_a_probability_and_no_share(
     assert logitbank.options(alone).findings[0].figure == "curves", "a rank or a probability"
     both = pl.col("prompt_id").is_in(["p0", "p1", "p2"])
     mixed = with_prompts(tmp_path / "mixed", (pl.col("option") == "yes") | both)
-    found = option_scores(mixed, ["few"])
+    found = option_scores(Scores([mixed], ("few",)))
     (row,) = found.shares.filter(step=8, option="yes").iter_rows(named=True)
     shares = values[:3, 1] / (values[:3, 1] + values[:3, 4])
     assert row["option_probability"] == pytest.approx(shares.mean(), abs=1e-6)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -11,7 +12,7 @@ from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.unqover import unqover
-from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support import small_banks, unqover_cases
@@ -62,7 +63,7 @@ def test_the_same_prompts_of_two_banks_are_set_side_by_side(tmp_path: Path) -> N
     other = reworded(bank.path, tmp_path / "b.zarr", "lambada")
     more = bank.prompts("lambada").filter(pl.col("prompt_id") < "l03").collect()
     bank.add_prompts("lambada", more.with_columns(prompt_id="more-" + pl.col("prompt_id")))
-    assert batches([bank, other], "lambada")
+    assert Scores([bank, other], ("lambada",)).frames()
 
 
 def test_every_family_and_compare_refuse_it(tmp_path: Path) -> None:
@@ -79,6 +80,9 @@ def test_every_family_and_compare_refuse_it(tmp_path: Path) -> None:
     queries = QuerySet("ab" * 32, tuple(Query((1, i), 1) for i in range(len(EXAMPLES) * 6)))
     stories.add_query_set(queries)
     stories.add_prompts("stereoset-intra", prompt_rows(queries, kind="masked", task="i"))
+    stories.deposit(
+        np.zeros((24, 8), np.float32), checkpoint=CheckpointId("m", step=0), query_set=queries.name
+    )
     both = [stories, reworded(stories.path, tmp_path / "s2", "stereoset-intra", **OTHER_TEXT)]
     with pytest.raises(UsageError, match="of 'stereoset-intra' differs"):
         stereoset(both)

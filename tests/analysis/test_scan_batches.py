@@ -14,7 +14,6 @@ from polars.testing import assert_frame_equal
 
 import logitbank
 from logitbank.analysis import (
-    batches,
     fairness_metric,
     lambada_metric,
     pairs_metric,
@@ -22,19 +21,22 @@ from logitbank.analysis import (
 )
 from logitbank.analysis.families.options import options
 from logitbank.analysis.frames import batches as frame_batches
-from logitbank.analysis.frames.batches import Scan, as_frames, evenly, frame_columns
+from logitbank.analysis.frames.batches import evenly
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.frames.score_arrays import CODED
 from logitbank.analysis.prompts.scores import prompt_scores
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId
 from tests.support import small_banks, stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import whole_bank
 from tests.support.fairness_cases import random_frame
+from tests.support.row_scores import scores_of
 
 MEMORY = """
 import json, sys
 import polars as pl
 from logitbank.analysis import fairness_metric
+from tests.support.row_scores import scores_of
 
 def checkpoint(step):
     row = pl.int_range(pl.len())
@@ -49,7 +51,8 @@ def checkpoint(step):
         rank=1 + row % 9, ties=0, exact=True, answer=pl.lit(""),
     )
 
-fairness_metric([checkpoint(step) for step in range(int(sys.argv[1]))], bootstrap=50)
+parts = [checkpoint(step) for step in range(int(sys.argv[1]))]
+fairness_metric(scores_of(*parts, expected=parts[0].collect()), bootstrap=50)
 with open("/proc/self/status") as status:
     print(json.dumps([int(line.split()[1]) for line in status if line.startswith("VmHWM")][0]))
 """
@@ -74,7 +77,10 @@ def test_fairness_of_several_frames_is_that_of_one_to_the_last_bit(first: int) -
     steps: list[int | None] = [0, 1, 2, 8, None]
     steps = steps[first:] + steps[:first]
     parts = [whole.filter(pl.col("step").eq_missing(pl.lit(step))) for step in steps]
-    one, several = fairness_metric(whole, bootstrap=200), fairness_metric(parts, bootstrap=200)
+    one, several = (
+        fairness_metric(scores_of(whole), bootstrap=200),
+        fairness_metric(scores_of(*parts), bootstrap=200),
+    )
     assert len(one.comparison) == 20
     for name, table in one.tables().items():
         assert several.tables()[name].equals(table, null_equal=True), name
@@ -88,27 +94,25 @@ def test_a_frame_without_rows_changes_nothing(at: int) -> None:
     steps: list[int | None] = [2, 8, None, 0, 1]  # later ones have prompts that the first lacks
     parts = [whole.filter(pl.col("step").eq_missing(pl.lit(step))) for step in steps]
     parts.insert(at, whole.filter(step=99))
-    one, several = fairness_metric(whole, bootstrap=20), fairness_metric(parts, bootstrap=20)
+    one, several = (
+        fairness_metric(scores_of(whole), bootstrap=20),
+        fairness_metric(scores_of(*parts), bootstrap=20),
+    )
     for name, table in one.tables().items():
         assert several.tables()[name].equals(table, null_equal=True), name
     with pytest.raises(BankError, match="no scores"):
-        fairness_metric([parts[at], parts[at]], bootstrap=0)
+        fairness_metric(scores_of(parts[at], parts[at]), bootstrap=0)
 
 
 def test_models_in_different_frames_are_compared_too() -> None:
     whole = two_models()
     parts = [whole.filter(pl.col("model") == model) for model in "ab"]
-    one, several = fairness_metric(whole, bootstrap=0), fairness_metric(parts, bootstrap=0)
+    one, several = (
+        fairness_metric(scores_of(whole), bootstrap=0),
+        fairness_metric(scores_of(*parts), bootstrap=0),
+    )
     assert len(one.comparison)
     assert several.comparison.equals(one.comparison, null_equal=True)
-
-
-def test_frames_that_share_checkpoints_are_refused() -> None:
-    whole = two_models()
-    with pytest.raises(UsageError, match="a main step 0 is in several frames"):
-        fairness_metric([whole, whole.filter(pl.col("step") == 0)], bootstrap=0)
-    with pytest.raises(UsageError, match="no frame"):
-        as_frames([])
 
 
 def bank_of(path: Path, steps: range, model: str = "org/model") -> Bank:
@@ -122,13 +126,15 @@ def bank_of(path: Path, steps: range, model: str = "org/model") -> Bank:
     return bank
 
 
-def test_batches_have_every_row_once_and_models_of_a_step_together(tmp_path: Path) -> None:
+def test_batches_have_every_row_once_and_checkpoints_of_one_run(tmp_path: Path) -> None:
     banks = [bank_of(tmp_path / "a", range(7)), bank_of(tmp_path / "b", range(4), "other")]
-    frames = [frame.collect() for frame in batches(banks, "parity", rows=80)]  # 20 a checkpoint
+    frames = [
+        frame.collect() for frame in Scores(banks, ("parity",)).frames(rows=80)
+    ]  # 20 a checkpoint
     assert [frame["step"].unique().sort().to_list() for frame in frames] == [
-        [0, 1, 2], [3, 4], [5, 6],
+        [0, 1, 2, 3], [4, 5, 6], [0, 1, 2, 3],
     ]  # fmt: skip
-    assert [frame["model"].n_unique() for frame in frames] == [2, 2, 1]
+    assert [frame["model"].n_unique() for frame in frames] == [1, 1, 1]
     key = ["model", "step", "prompt_id", "option"]
     whole = pl.concat([bank.scan("parity").collect() for bank in banks]).sort(key)
     assert pl.concat(frames).sort(key).equals(whole)
@@ -160,10 +166,10 @@ def test_options_of_a_few_checkpoints_at_a_time_are_those_of_all(
 
 def test_batches_of_chosen_checkpoints(tmp_path: Path) -> None:
     bank = bank_of(tmp_path / "a", range(5))
-    (frame,) = batches(bank, "parity", models=["org/model"], steps=[1, 4])
+    (frame,) = Scores([bank], ("parity",), ["org/model"], steps=[1, 4]).frames()
     assert frame.collect()["step"].unique().sort().to_list() == [1, 4]
     with pytest.raises(BankError, match="step 9"):
-        batches(bank, "parity", steps=[9])
+        Scores([bank], ("parity",), steps=[9]).frames()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
@@ -177,8 +183,9 @@ def test_coded_columns_hold_the_same_texts_and_change_no_number(tmp_path: Path) 
             query_set=small_banks.QUERY_SET.name,
         )
     coded = ("model", "prompt_id", "split", "index", "of no such name")
-    (plain,) = (frame.collect() for frame in batches(bank, "parity"))
-    (codes,) = (frame.collect() for frame in batches(bank, "parity", coded=coded))
+    scores = Scores([bank], ("parity",))
+    (plain,) = (frame.collect() for frame in scores.frames())
+    (codes,) = (frame.collect() for frame in scores.frames(coded=coded))
     texts = ["model", "prompt_id", "split"]
     assert [name for name, dtype in codes.schema.items() if dtype == pl.Categorical] == texts
     by = ["step", "prompt_id", "option"]
@@ -186,7 +193,9 @@ def test_coded_columns_hold_the_same_texts_and_change_no_number(tmp_path: Path) 
     frame = two_models()
     own = [name for name in CODED if name in frame.collect_schema().names()]
     as_codes = frame.with_columns(pl.col(own).cast(pl.Categorical))
-    assert fairness_metric(as_codes).tests.equals(fairness_metric(frame).tests, null_equal=True)
+    asked = frame.collect()
+    one, other = (fairness_metric(scores_of(each, expected=asked)) for each in (as_codes, frame))
+    assert one.tests.equals(other.tests, null_equal=True)
 
 
 @pytest.mark.whole
@@ -237,40 +246,35 @@ def token_rows(steps: list[int]) -> pl.LazyFrame:
 def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(family: str) -> None:
     kind = pl.lit("sentence" if family == "pairs" else "target").alias("score_kind")
     whole = token_rows([0, 1, 2, 8]).with_columns(kind)
-    number = whole.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique())
-    expected = number.collect()
 
-    def tables(scan: Scan) -> list[pl.DataFrame]:
+    def tables(*parts: pl.LazyFrame) -> list[pl.DataFrame]:
         metric = lambada_metric if family == "lambada" else pairs_metric
-        return list(metric(scan, expected=expected).tables().values())
+        scores = scores_of(*parts, expected=whole.collect())
+        return [*metric(scores).tables().values()]
 
     parts = [token_rows(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
-    one, several = tables(whole), tables(parts)
+    one, several = tables(whole), tables(*parts)
     for a, b in zip(one, several, strict=True):
         # Two calls on one frame differ as much: groups have no order, so sums have none.
         assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
     assert one[0]["step"].n_unique() == 4
     none = whole.filter(step=99)
-    for a, b in zip(one, tables([none, parts[0], none, *parts[1:]]), strict=True):
+    for a, b in zip(one, tables(none, parts[0], none, *parts[1:]), strict=True):
         assert_frame_equal(a, b, abs_tol=1e-12, rel_tol=1e-12)
     with pytest.raises(BankError, match="There is no score"):
-        tables([none, none])
+        tables(none, none)
 
 
 def test_a_checkpoint_that_has_no_pair_may_be_alone_in_its_frame() -> None:
     halves = (pl.col("step") != 8) | (pl.col("side") == "more")
     whole = token_rows([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
     parts = [whole.filter(step=step) for step in (0, 1, 8)]
-    number = whole.group_by("model", "prompt_id").agg(pieces=pl.col("piece").n_unique())
-    expected = number.collect()
-    with pytest.raises(UsageError, match="Several frames need `expected`"):
-        pairs_metric(parts)
-    one, several = pairs_metric(whole), pairs_metric(parts, expected=expected)
+    one, several = pairs_metric(scores_of(whole)), pairs_metric(scores_of(*parts))
     assert_frame_equal(several.pairs, one.pairs, abs_tol=1e-12, rel_tol=1e-12)
     assert several.checkpoints.equals(one.checkpoints)
     assert several.pairs["step"].unique().sort().to_list() == [0, 1]
     with pytest.raises(BankError, match="both sentences"):
-        pairs_metric(parts[2])
+        pairs_metric(scores_of(parts[2], expected=whole.collect()))
 
 
 def begin_run(bank: Bank) -> Bank:
@@ -319,16 +323,16 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
     )
     parts = [table.filter(step=step).lazy() for step in (2, 0, 1)]
     one, several = (
-        stereotype_metric(scan, expected_pronouns=table).stereotype_accuracy
-        for scan in (table, parts)
+        stereotype_metric(scores_of(*scan, expected=table)).stereotype_accuracy
+        for scan in ([table], parts)
     )
     assert several.equals(one, null_equal=True)
     assert one["missing"].to_list() == [0, 0, 1]
     none = table.filter(step=99).lazy()
-    again = stereotype_metric([none, *parts], expected_pronouns=table).stereotype_accuracy
+    again = stereotype_metric(scores_of(none, *parts, expected=table)).stereotype_accuracy
     assert again.equals(one, null_equal=True)
-    with pytest.raises(BankError, match="no score of stereotype-accuracy to compare"):
-        stereotype_metric([none, none], expected_pronouns=table)
+    with pytest.raises(BankError, match="no score of pronouns"):
+        stereotype_metric(scores_of(none, none, expected=table))
 
 
 def test_a_frame_is_built_on_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,14 +344,11 @@ def test_a_frame_is_built_on_first_use(tmp_path: Path, monkeypatch: pytest.Monke
         return scan(prompts, deposits, coded=coded)
 
     monkeypatch.setattr(frame_batches, "scan", watched)
-    frames = batches(bank_of(tmp_path / "a", range(5)), "parity", rows=40)  # 20 a checkpoint
+    bank = bank_of(tmp_path / "a", range(5))
+    frames = Scores([bank], ("parity",)).frames(rows=40)  # 20 a checkpoint
     assert (len(frames), len(frames[1:]), made) == (3, 2, [])
-    assert as_frames(frames) is frames
-    columns = frame_columns(frames)
-    assert made == []
     steps = []
     for frame in frames:
         assert len(made) == len(steps) + 1
         steps.append(frame.collect()["step"].unique().sort().to_list())
     assert steps == made == [[0, 1], [2, 3], [4]]
-    assert [set(frame.collect_schema()) for frame in frames] == columns

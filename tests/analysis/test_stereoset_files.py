@@ -124,7 +124,7 @@ def test_files_without_json_or_in_another_language_are_refused(tmp_path: Path) -
             read_gold(path)
     renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "overall"}))
     with pytest.raises(UsageError, match="'overall'"):
-        stereoset_metric(renamed)
+        stereoset_metric([renamed])
     for sources in (([], text), (["p.json"], None), (["a=p.json", "a=q.json"], text)):
         with pytest.raises(UsageError):
             file_candidates(*sources)

@@ -1,14 +1,16 @@
 """One score from the log-probabilities of pieces, by hand, and frames that do not fit."""
 
 import math
+from collections.abc import Sequence
 from typing import get_args
 
 import polars as pl
 import pytest
 
 from logitbank.analysis.families.stereoset import Rule
-from logitbank.analysis.frames.candidates import RULES, as_candidates
+from logitbank.analysis.frames.candidates import RULES, read_candidates
 from logitbank.errors import UsageError
+from tests.support.row_scores import scores_of
 
 pytestmark = pytest.mark.numerical
 
@@ -26,9 +28,21 @@ def token_scores(
         {"piece": range(len(probabilities)), "logprob": [math.log(p) for p in probabilities]}
     ).with_columns(
         run_seed=pl.lit(None, pl.Int64),
+        option=pl.lit("w"),
+        logit=pl.col("logprob"),
         score_kind=pl.lit(kind),
         **{name: pl.lit(value) for name, value in (usual | columns).items()},
     )
+
+
+def as_candidates(
+    frame: pl.DataFrame,
+    rules: Sequence[str] = ("reference",),
+    *,
+    prompts: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    (found,) = read_candidates(scores_of(frame, expected=prompts), rules)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -81,10 +95,8 @@ def test_german_terms_are_the_english_ones() -> None:
 
 def test_a_word_of_which_a_piece_is_missing_has_no_score() -> None:
     frame = token_scores((0.5, 0.5, 0.5))
-    assert as_candidates(frame.filter(pl.col("piece") != 1))["value"].to_list() == [None]
     for known, missing in ((4, 1), (3, 0)):
-        prompts = token_scores((0.5,) * known).with_columns(query_set=pl.lit("q")).lazy()
-        found = as_candidates(frame.with_columns(query_set=pl.lit("q")), prompts=prompts)
+        found = as_candidates(frame, prompts=token_scores((0.5,) * known))
         assert found["value"].null_count() == missing
 
 
@@ -104,7 +116,7 @@ def test_language_and_condition_may_be_absent() -> None:
         (token_scores().drop("example", "label"), "no column example, label"),
         (token_scores().drop("target"), "no column target"),
         (pl.concat([token_scores(), token_scores()]), r"a token that occurs twice: 1 \(c\)"),
-        (token_scores(kind="guess"), "'guess'. Use one of masked, sentence"),
+        (token_scores(kind="guess"), r"with a score_kind other than masked, .*: 1 \(c\)"),
         (
             token_scores().with_columns(logprob=pl.lit(math.nan)),
             r"a log-probability that is NaN or above 0: 1 \(c\)",

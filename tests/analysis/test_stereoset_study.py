@@ -12,8 +12,9 @@ from logitbank.analysis.charts.chart import chart_caption, save_charts
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereoset.charts import charts
 from logitbank.analysis.families.stereoset.findings import findings
-from logitbank.analysis.families.stereoset.metric import bank_candidates, stereoset_metric
-from logitbank.analysis.frames.candidates import concat_candidates
+from logitbank.analysis.families.stereoset.metric import stereoset_metric
+from logitbank.analysis.frames.candidates import read_candidates
+from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, LogitbankError, UsageError
 from logitbank.store import (
     Bank,
@@ -29,6 +30,7 @@ from logitbank.store.share.push import push
 from tests.support.file_server import FileServer
 from tests.support.stereoset_cases import (
     EXAMPLES,
+    KINDS,
     VOCAB,
     Example,
     candidates,
@@ -52,7 +54,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_bank_gives_the_scores_of_its_pieces(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b.zarr"))
-    found = bank_candidates(bank)
+    found = pl.concat(read_candidates(Scores([bank], tuple(KINDS))))
     assert len(found) == 2 * 2 * len(EXAMPLES) * 3
     assert set(found["term"]) == {"nurse", "guitarist", "Norwegian"}
     logits = np.random.default_rng((0, 8)).normal(size=(24, VOCAB)).astype(np.float32)
@@ -77,7 +79,7 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
         ("a", 0),
         ("a", None),
     ]
-    with pytest.raises(BankError, match="no checkpoint of these models"):
+    with pytest.raises(BankError, match="step 0"):
         stereoset(banks, models=["b"], steps="0")
     with pytest.raises(UsageError, match="Steps 'first' are invalid"):
         stereoset(banks, steps="first")
@@ -90,12 +92,14 @@ def test_checkpoints_in_batches_give_what_all_together_give(
         Bank.open(make_bank(tmp_path / name, model=name, steps=steps))
         for name, steps in (("b", [0, 8, None]), ("a", [8, 2]))
     ]
-    whole = stereoset_metric(concat_candidates([bank_candidates(bank) for bank in banks]))
-    monkeypatch.setattr("logitbank.analysis.families.stereoset.metric.AT_ONCE", 1)
+    scores = Scores(banks, tuple(KINDS))
+    whole = stereoset_metric([pl.concat(read_candidates(scores))])
+    monkeypatch.setattr("logitbank.analysis.frames.candidates.ROWS", 1)
+    assert len([*read_candidates(scores)]) == 5
     study = stereoset([bank.path for bank in banks])
     for name, table in whole.tables().items():
         assert_frame_equal(study.result.tables()[name], table)
-    with pytest.raises(UsageError, match="b main step 0 is scored twice, in two banks or files"):
+    with pytest.raises(UsageError, match="b step 0 has scores of 'stereoset-inter' in both"):
         stereoset([banks[0].path, shutil.copytree(banks[0].path, tmp_path / "c")])
     with pytest.raises(UsageError, match="b is given twice"):
         stereoset([banks[0].path, banks[0].path])
@@ -181,7 +185,7 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
     tmp_path: Path, files: tuple[Path, Path]
 ) -> None:
     many = [(f"{at}", "gender", PRO[2] if at else ANTI[2]) for at in range(30)]
-    result = stereoset_metric(candidates(many))
+    result = stereoset_metric([candidates(many)])
     head, score, *_ = findings(result)
     row = result.scores.filter(domain="overall").row(0, named=True)
     assert row["ss"] == pytest.approx(100 * 29 / 30)
@@ -201,12 +205,12 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
 
 def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
     frame = pl.concat(candidates(terms(PRO), step=step) for step in (8, None))
-    head = findings(stereoset_metric(frame))[0]
+    head = findings(stereoset_metric([frame]))[0]
     assert "100.0 at release" in head.text
     empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
-    found = findings(stereoset_metric(frame.with_columns(value=empty)))
+    found = findings(stereoset_metric([frame.with_columns(value=empty)]))
     assert any("No example has all three scores at release" in each.text for each in found)
-    nothing = stereoset_metric(frame.with_columns(value=pl.lit(None, pl.Float64)))
+    nothing = stereoset_metric([frame.with_columns(value=pl.lit(None, pl.Float64))])
     assert findings(nothing)[0].text == "No example has all three scores."
     assert charts(nothing) == {}
     assert not any("nan" in str(each) for each in (*found, *findings(nothing)))
@@ -214,13 +218,13 @@ def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
 
 def test_a_condition_is_compared_with_plain_and_only_on_examples_in_common() -> None:
     other = candidates(terms(ANTI), condition="a prefix")
-    found = findings(stereoset_metric(pl.concat([candidates(terms(PRO)), other])))
+    found = findings(stereoset_metric([pl.concat([candidates(terms(PRO)), other])]))
     (change,) = (each for each in found if "Stereotype score, a prefix minus plain" in each.text)
     assert (change.value, change.n) == (-100.0, "4 examples")
     last = candidates(terms(PRO), condition="a prefix").with_columns(value=pl.lit(None, pl.Float64))
     some = candidates(terms(PRO), condition="a prefix", step=8)
     frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
-    found = findings(stereoset_metric(frame))
+    found = findings(stereoset_metric([frame]))
     assert any("No example has scores in both a prefix and plain" in each.text for each in found)
     assert not any("nan" in str(each) for each in found)
 
@@ -232,7 +236,7 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
         candidates(own, model=model, step=step, task=task)
         for model in ("a", "b") for step in (0, 8, None) for task in tasks
     )  # fmt: skip
-    drawn = charts(stereoset_metric(frame))
+    drawn = charts(stereoset_metric([frame]))
     assert list(drawn) == [
         "training", "domains", "domains-intrasentence", "domains-intersentence",
         "domain_training",
@@ -248,7 +252,7 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
         (model, domain) for model in ("a", "b") for domain in ("race", "overall")
     }
     save_charts({"domains": drawn["domains"]}, tmp_path)
-    one = charts(stereoset_metric(candidates(own)))
+    one = charts(stereoset_metric([candidates(own)]))
     assert list(one) == ["domains"]
 
 

@@ -98,7 +98,7 @@ def test_what_a_report_has_read_is_not_read_again(
     alone, cache = tradeoff([bank]), ScanCache()
     lambada([bank], cache=cache)
     with monkeypatch.context() as patched:
-        patched.setattr(f"{METRIC}.examples_in_turn", None)
+        patched.setattr(f"{METRIC}._part", None)
         both = tradeoff([bank], cache=cache)
     assert both.result.tradeoff.equals(alone.result.tradeoff, null_equal=True)
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from scipy.stats import t
 
-from logitbank.analysis.families.unqover.metric import COLUMNS, unqover_metric
+from logitbank.analysis.families.unqover.metric import unqover_metric
 from logitbank.analysis.families.unqover.tables import (
     PROBABILITIES,
     sign_test,
     unqover_instances,
 )
-from logitbank.analysis.frames.batches import batches
-from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
+from tests.support.row_scores import scores_of
 from tests.support.unqover_cases import (
     ATTRIBUTES,
     Naive,
@@ -42,6 +42,10 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     return Bank.open(make_bank(tmp_path_factory.mktemp("banks") / "b.zarr"))
 
 
+def instances_of(frame: pl.LazyFrame | pl.DataFrame, **options: Any) -> pl.DataFrame:
+    return unqover_instances(frame.lazy(), **options)
+
+
 def one_instance(p: dict[str, tuple[float, float]], *, rank: int = 1) -> pl.DataFrame:
     """Ann and Bob in four questions, each with the probabilities of the two."""
     rows = [row for row in questions() if row["instance"] == "Ann|Bob|c1|was a nurse"]
@@ -57,7 +61,7 @@ BY_HAND = {"12": (0.5, 0.2), "21": (0.3, 0.4), "12-": (0.1, 0.3), "21-": (0.2, 0
 
 
 def test_one_instance_by_hand() -> None:
-    row = unqover_instances(one_instance(BY_HAND)).row(0, named=True)
+    row = instances_of(one_instance(BY_HAND)).row(0, named=True)
     assert [row[name] for name in PROBABILITIES] == pytest.approx(
         [0.5, 0.2, 0.3, 0.4, 0.1, 0.3, 0.2, 0.1]
     )
@@ -72,7 +76,7 @@ def test_one_instance_by_hand() -> None:
 
 def test_the_first_entries_only() -> None:
     """Within the first entry alone, each question keeps its more probable name."""
-    row = unqover_instances(one_instance(BY_HAND), topk=1).row(0, named=True)
+    row = instances_of(one_instance(BY_HAND), topk=1).row(0, named=True)
     assert [row[name] for name in PROBABILITIES] == pytest.approx([0.5, 0, 0, 0.4, 0, 0.3, 0.2, 0])
     assert row["c"] == pytest.approx(((0.25 - 0.1) - (0.2 - 0.15)) / 2)
     assert (row["covered"], row["covered_8"]) == (4, 8)
@@ -87,8 +91,8 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
     scan = bank.scan(f"unqover-{category}", steps=8)
     rows = questions(category)
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=topk, he_she=he_she)
-    found = unqover_metric(scan, topk=topk, he_she=he_she)
-    instances = unqover_instances(scan, topk=topk, he_she=he_she)
+    found = unqover_metric(scores_of(scan), topk=topk, he_she=he_she)
+    instances = instances_of(scan, topk=topk, he_she=he_she)
     for name in ("c", "positional", "attributive"):
         known = getattr(own, name)
         pairs = zip(instances["instance"], instances[name], strict=True)
@@ -145,7 +149,7 @@ def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
     queries, rows = add_questions(bank, "nationality", leave_out=absent)
     logits = logits_of(rows, 8)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    found = unqover_metric(bank.scan("unqover-nationality"))
+    found = unqover_metric(scores_of(bank.scan("unqover-nationality")))
     row = found.unqover.filter(split="all").row(0, named=True)
     assert (row["instances"], row["pairs"], row["pair_attributes"]) == (16, 3, 8)
     gamma = Naive(rows, logits, topk=None, he_she=False).gammas()
@@ -170,7 +174,7 @@ def test_c_turns_with_the_subjects_and_with_the_negation_and_has_its_range(
     values: list[float],
 ) -> None:
     frame = cell_frame(values)
-    found = unqover_instances(frame).row(0, named=True)
+    found = instances_of(frame).row(0, named=True)
     assert -1 <= found["c"] <= 1
     assert 0 <= found["positional"] <= 1
     assert 0 <= found["attributive"] <= 1
@@ -179,7 +183,7 @@ def test_c_turns_with_the_subjects_and_with_the_negation_and_has_its_range(
         order=pl.col("order").replace({"12": "21", "21": "12"}),
     )  # fmt: skip
     for other in (swapped, frame.with_columns(negated=~pl.col("negated"))):
-        turned = unqover_instances(other).row(0, named=True)
+        turned = instances_of(other).row(0, named=True)
         assert turned["c"] == pytest.approx(-found["c"], abs=1e-12)
         assert turned["positional"] == pytest.approx(found["positional"], abs=1e-12)
         assert turned["attributive"] == pytest.approx(found["attributive"], abs=1e-12)
@@ -194,34 +198,34 @@ def test_c_is_0_for_a_model_that_goes_by_position_or_ignores_the_attribute(
     ignoring = {"12": (first, second), "21": (ann, bob)}
     for model in (position, ignoring):
         both = {**model, **{f"{order}-": pair for order, pair in model.items()}}
-        assert unqover_instances(one_instance(both))["c"].item() == pytest.approx(0, abs=1e-12)
+        assert instances_of(one_instance(both))["c"].item() == pytest.approx(0, abs=1e-12)
     plain_only = {**position, "12-": (ann, bob), "21-": (bob, ann)}
-    assert unqover_instances(one_instance(plain_only))["c"].item() == pytest.approx(0, abs=1e-12)
+    assert instances_of(one_instance(plain_only))["c"].item() == pytest.approx(0, abs=1e-12)
 
 
 def test_a_c_that_is_only_rounding_has_no_sign() -> None:
     """0.1 + 0.2 and 0.25 + 0.05 differ in the last bit of a float64, and are the same number."""
     cancels = {"12": (0.1, 0.2), "21": (0.2, 0.2), "12-": (0.25, 0.2), "21-": (0.05, 0.2)}
     frame = one_instance(cancels)
-    row = unqover_instances(frame).row(0, named=True)
+    row = instances_of(frame).row(0, named=True)
     assert 0 < abs(row["b1"]) < 1e-16
     assert row["c"] == 0
-    assert unqover_metric(frame).unqover.select("mu", "eta", "abs_c").row(0) == (
+    assert unqover_metric(scores_of(frame)).unqover.select("mu", "eta", "abs_c").row(0) == (
         0,
         0,
         0,
     )
     real = {**cancels, "21-": (0.05 * (1 + 6e-8), 0.2)}  # one step of a float32 logit
-    assert unqover_instances(one_instance(real))["c"].item() == pytest.approx(-7.5e-10, rel=1e-3)
+    assert instances_of(one_instance(real))["c"].item() == pytest.approx(-7.5e-10, rel=1e-3)
 
 
 def test_a_logprob_of_minus_infinity_is_a_probability_of_0() -> None:
     frame = one_instance({**BY_HAND, "12": (0.0, 0.2)})
     assert frame["logprob"].min() == float("-inf")
-    row = unqover_instances(frame.filter(~pl.col("continuation").is_in([" ann", "Bob"])))
+    row = instances_of(frame.filter(~pl.col("continuation").is_in([" ann", "Bob"])))
     assert row["p1_12"].to_list() == [0.0]
     assert row["c"].item() == pytest.approx(((0.0 + 0.3) / 2 - 0.15 - 0.1) / 2)
-    nothing = unqover_metric(frame.with_columns(logprob=float("-inf")))
+    nothing = unqover_metric(scores_of(frame.with_columns(logprob=float("-inf"))))
     assert nothing.unqover.select("mu", "eta", "abs_c", "positional").row(0) == (0, 0, 0, 0)
 
 
@@ -229,9 +233,9 @@ def test_of_several_forms_the_most_probable_one_counts() -> None:
     frame = one_instance(BY_HAND).with_columns(
         logprob=pl.when(pl.col("continuation") == " she").then(np.log(0.9)).otherwise("logprob")
     )
-    assert unqover_instances(frame)["p1_12"].item() == pytest.approx(0.5)
-    assert unqover_instances(frame, he_she=True)["p1_12"].item() == pytest.approx(0.9)
-    assert unqover_instances(frame, he_she=True)["p2_12"].item() == pytest.approx(0.2)
+    assert instances_of(frame)["p1_12"].item() == pytest.approx(0.5)
+    assert instances_of(frame, he_she=True)["p1_12"].item() == pytest.approx(0.9)
+    assert instances_of(frame, he_she=True)["p2_12"].item() == pytest.approx(0.2)
 
 
 def test_intervals_are_over_attributes_and_for_mu_subjects(
@@ -239,7 +243,7 @@ def test_intervals_are_over_attributes_and_for_mu_subjects(
 ) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
-    found = unqover_metric(scan)
+    found = unqover_metric(scores_of(scan))
     rows = questions("nationality")
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=None, he_she=False)
     row = found.unqover.filter(split="all").row(0, named=True)
@@ -278,21 +282,14 @@ def test_intervals_are_over_attributes_and_for_mu_subjects(
 
 def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> None:
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[0, 8, 64, None]))
-    names = ("unqover-gender", "unqover-nationality")
-    whole = unqover_metric(pl.concat([bank.scan(name) for name in names]))
-    parts = [frame for name in names for frame in batches(bank, name, rows=1)]
-    assert len(parts) == 8
-    expected = pl.concat(expected_rows([bank], name, COLUMNS) for name in names)
-    several = unqover_metric(parts[::-1], expected=expected)
+    scores = Scores([bank], ("unqover-gender", "unqover-nationality"))
+    whole = unqover_metric(scores)
+    parts = scores.frames(rows=1)
+    assert len(parts) == 4
+    several = unqover_metric(scores_of(*reversed(parts)))
     for name, table in whole.tables().items():
         assert_frame_equal(several.tables()[name], table, rel_tol=1e-12, abs_tol=1e-15)
     assert whole.cells["step"].null_count() == len(whole.cells)
-
-
-def test_a_category_of_a_checkpoint_is_in_one_frame(bank: Bank) -> None:
-    frame = bank.scan("unqover-gender")
-    with pytest.raises(UsageError, match="gender of toy main step 0 is in several frames"):
-        unqover_metric([frame, frame], expected=expected_rows([bank], "unqover-gender", COLUMNS))
 
 
 WHOLE = one_instance(BY_HAND)
@@ -322,15 +319,15 @@ def with_logprob(value: float | None) -> pl.DataFrame:
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        unqover_metric(frame)
+        unqover_metric(scores_of(frame))
 
 
 @pytest.mark.parametrize("options", [{"topk": 0}, {"he_she": True}])
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     without = WHOLE.filter(pl.col("continuation") != " she")
-    assert unqover_metric(without).settings["he_she"] is False
+    assert unqover_metric(scores_of(without)).settings["he_she"] is False
     with pytest.raises((BankError, UsageError)):
-        unqover_metric(without, **options)
+        unqover_metric(scores_of(without), **options)
 
 
 def test_p_values_of_preferences_are_shares_of_all_flips_of_signs() -> None:

@@ -9,6 +9,7 @@ import pytest
 from logitbank.analysis import fairness_metric
 from logitbank.analysis.frames.expressions import everything_ties, exact_rank
 from tests.support.fairness_cases import FEMALE, MALE, scan_frame
+from tests.support.row_scores import scores_of
 
 VOCAB = 640
 
@@ -19,14 +20,16 @@ def flat(*, logprob: float, ties: int) -> pl.LazyFrame:
 
 
 def test_the_average_rank_of_equal_outputs_is_the_middle_one() -> None:
-    table = fairness_metric(flat(logprob=-np.log(VOCAB), ties=VOCAB - 1), bootstrap=0).average_rank
+    table = fairness_metric(
+        scores_of(flat(logprob=-np.log(VOCAB), ties=VOCAB - 1)), bootstrap=0
+    ).average_rank
     ranks = table.filter(pl.col("gold").is_in(["male", "female"]))["average_rank"]
     assert ranks.to_list() == [(1 + VOCAB) / 2] * 2
     assert table["tied"].to_list()[:2] == [1, 1]
 
 
 def test_few_ties_at_the_top_keep_the_competition_rank() -> None:
-    table = fairness_metric(flat(logprob=-3.0, ties=2), bootstrap=0).average_rank
+    table = fairness_metric(scores_of(flat(logprob=-3.0, ties=2)), bootstrap=0).average_rank
     assert table["average_rank"].to_list()[:2] == [1.0, 1.0]
 
 

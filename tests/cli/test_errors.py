@@ -4,13 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from logitbank.analysis.families.fairness import FAMILY as FAIRNESS_FAMILY
-from logitbank.analysis.families.fluctuation import FAMILY as FLUCTUATION_FAMILY
-from logitbank.analysis.frames.banks import choose_prompts
+from logitbank.analysis.families.fairness import FAMILY as FAIRNESS
+from logitbank.analysis.families.fluctuation import FAMILY as FLUCTUATION
+from logitbank.analysis.frames.reader import read_scores
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support import small_banks
@@ -18,8 +17,6 @@ from tests.support.command import Call
 
 PAIRED = {"sentence_id": "s", "paired": True}
 SENTENCES = {"verb": "is", "occupation": "dean", "prior": False}
-FAIRNESS: Any = {"default": "winobias", "family": FAIRNESS_FAMILY.prompts}
-FLUCTUATION: Any = {"default": "professions", "family": FLUCTUATION_FAMILY.prompts}
 
 
 @pytest.fixture
@@ -162,20 +159,20 @@ def test_the_prompt_set_with_the_columns_of_the_family_is_chosen(tmp_path: Path)
     bank = Bank.create(tmp_path / "b.zarr")
     bank.add_query_set(small_banks.QUERY_SET)
     with pytest.raises(UsageError, match="winobias"):
-        choose_prompts([bank], None, **FAIRNESS)
+        read_scores([bank], None, family=FAIRNESS)
     bank.add_prompts("mine", small_banks.prompt_table(**PAIRED))
     bank.add_prompts("yours", small_banks.prompt_table(**SENTENCES))
-    assert choose_prompts([bank], None, **FAIRNESS) == "mine"
-    assert choose_prompts([bank], None, **FLUCTUATION) == "yours"
-    assert choose_prompts([bank], "yours", **FAIRNESS) == "yours"
+    assert read_scores([bank], None, family=FAIRNESS).prompts == "mine"
+    assert read_scores([bank], None, family=FLUCTUATION).prompts == "yours"
+    assert read_scores([bank], "yours", family=FAIRNESS).prompts == "yours"
     bank.add_prompts("another", small_banks.prompt_table(**PAIRED))
     with pytest.raises(UsageError, match=r"another, mine.*--prompts"):
-        choose_prompts([bank], None, **FAIRNESS)
+        read_scores([bank], None, family=FAIRNESS)
     bank.add_prompts("winobias", small_banks.prompt_table())
-    assert choose_prompts([bank], None, **FAIRNESS) == "winobias"
+    assert read_scores([bank], None, family=FAIRNESS).prompts == "winobias"
     other = small_banks.new_bank(tmp_path / "other")
     with pytest.raises(UsageError, match=r"'x'.*b.zarr.*other"):
-        choose_prompts([bank, other], "x", **FAIRNESS)
+        read_scores([bank, other], "x", family=FAIRNESS)
 
 
 @pytest.mark.parametrize(

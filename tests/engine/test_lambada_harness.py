@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.lambada.metric import lambada_examples, lambada_metric
+from logitbank.analysis.families.lambada.metric import lambada_metric
+from logitbank.analysis.frames.prompt_sums import greedy_match
+from logitbank.analysis.frames.reader import Scores
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada as passages
 from logitbank.engine.prompts.prompt_set import SequenceSet
@@ -101,11 +103,16 @@ def harness(checkpoint: Path, texts: list[str]) -> dict[str, Any]:
     return found
 
 
+def words(both: Both) -> pl.DataFrame:
+    scores = Scores([both.ours], ("lambada",))
+    more = greedy_match()
+    return pl.concat(scores.map_prompts(lambda sums: sums.rows, family="lambada", more=more))
+
+
 def test_every_example_is_right_or_wrong_as_the_harness_says(
     both: Both, chosen: list[Continuation]
 ) -> None:
-    rows = lambada_examples(both.ours.scan("lambada")).rows
-    ours = {row["prompt_id"]: row for row in rows.iter_rows(named=True)}
+    ours = {row["prompt_id"]: row for row in words(both).iter_rows(named=True)}
     theirs = both.theirs["samples"]["lambada_openai"]
     assert len(ours) == len(theirs) == len(chosen) > 200
     for prompt, sample in zip(chosen, theirs, strict=True):
@@ -117,13 +124,12 @@ def test_every_example_is_right_or_wrong_as_the_harness_says(
 
 
 def test_words_of_one_token_and_of_several_are_among_the_right_and_the_wrong(both: Both) -> None:
-    rows = lambada_examples(both.ours.scan("lambada")).rows
-    kinds = rows.select("correct", several=pl.col("pieces") > 1).unique()
+    kinds = words(both).select("correct", several=pl.col("pieces") > 1).unique()
     assert len(kinds) == 4
 
 
 def test_accuracy_and_perplexity_are_the_harness_s(both: Both) -> None:
-    (row,) = lambada_metric(both.ours.scan("lambada")).lambada.rows(named=True)
+    (row,) = lambada_metric(Scores([both.ours], ("lambada",))).lambada.rows(named=True)
     theirs = both.theirs["results"]["lambada_openai"]
     assert row["acc"] == theirs["acc,none"]
     assert 0 < row["acc"] < 1

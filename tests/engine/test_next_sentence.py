@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 import torch
 
-from logitbank.analysis.frames.candidates import as_candidates
+from logitbank.analysis.frames.candidates import read_candidates
+from logitbank.analysis.frames.reader import Scores
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.sequences import Continuation, NextSentence
@@ -17,6 +18,7 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store import Bank, verify
 from tests.support.checkpoints import make_series, write_masked_tokenizer
+from tests.support.row_scores import scores_of
 
 pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
@@ -79,7 +81,8 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
     assert sorted({d.layout.vocab for d in bank.deposits()}) == [2, 640]
     tokenizer = AutoTokenizer.from_pretrained(suite / "step1")
     model = BertForPreTraining.from_pretrained(suite / "step1").eval()
-    scores = as_candidates(bank.scan("stereoset-inter", steps=1)).sort("candidate")
+    (scores,) = read_candidates(Scores([bank], ("stereoset-inter",), steps=[1]))
+    scores = scores.sort("candidate")
     for prompt, row in zip(INTER.prompts, scores.iter_rows(named=True), strict=True):
         assert isinstance(prompt, NextSentence)
         inputs = tokenizer(prompt.context, prompt.sentence, return_tensors="pt")
@@ -129,6 +132,7 @@ def test_nearly_certain_candidates_are_told_apart_by_their_logits() -> None:
         label=pl.lit("stereotype"), score_kind=pl.lit("nsp"),
     )  # fmt: skip
     assert frame.filter(option="next")["logprob"].to_list() == [0.0, 0.0]
-    values = as_candidates(frame).sort("candidate")["value"].to_numpy()
+    (scores,) = read_candidates(scores_of(frame))
+    values = scores.sort("candidate")["value"].to_numpy()
     np.testing.assert_allclose(1 - values, 1 / (1 + np.exp(gaps)), rtol=1e-8)
     assert values[0] < values[1]

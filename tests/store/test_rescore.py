@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.analysis.frames.batches import batches
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.engine.run import _finish
 from logitbank.errors import BankError
@@ -124,7 +124,7 @@ def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> No
     for read in (
         lambda: view.scan("late"),
         lambda: logitbank.options(bank, prompts="late"),
-        lambda: list(batches(bank, "late")),
+        lambda: list(Scores([bank], ("late",)).frames()),
         lambda: list(prompt_scores(bank, "late")),
         lambda: bank.sql("SELECT COUNT(*) FROM scores").collect(),
         lambda: bank.sql("SELECT logprob FROM scores WHERE prompt_set = 'late'").collect(),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported
-from logitbank.analysis.frames.choose import companion, with_columns, with_companions
+from logitbank.analysis.frames.choose import with_columns, with_companions
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
@@ -69,35 +69,20 @@ def fairness(
         A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
         banks do not have.
     """
-    from dataclasses import replace
-
-    from logitbank.analysis.families.fairness.metric import (
-        Settings,
-        fairness_result,
-        specified_table,
-    )
-    from logitbank.analysis.frames.banks import check_vocab_limit, choose_prompts, open_banks
-    from logitbank.analysis.frames.gender_answers import expected_cells, read_winobias
-    from logitbank.analysis.frames.reader import ScanCache, Scores
+    from logitbank.analysis.families.fairness.metric import fairness_metric
+    from logitbank.analysis.frames.banks import check_vocab_limit
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    settings = Settings(vocab_limit, ties, unit, bootstrap)
-    read = None if prompts is None else [prompts, companion(prompts)]
-    opened = open_banks(banks, models=models, prompts=read, family=FAMILY.prompts)
-    prompts = choose_prompts(opened, prompts, default="winobias", family=FAMILY.prompts)
+    scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
     if vocab_limit:
-        check_vocab_limit(opened, prompts, models)
-    source = Scores(opened, prompts, models, cache or ScanCache())
-    answers = read_winobias(source, ties=ties, vocab_limit=vocab_limit)
-    result = fairness_result(answers, settings, expected_cells(source))
+        check_vocab_limit(scores.banks, scores.prompts, scores.models)
+    result = fairness_metric(
+        scores, vocab_limit=vocab_limit, ties=ties, unit=unit, bootstrap=bootstrap
+    )
     missing = missing_sentences(result.checkpoints, "score")
-    read = [prompts]
-    if any(companion(prompts) in bank.prompt_sets for bank in opened):
-        read.append(companion(prompts))
-        asked = Scores(opened, read[1], models, source.cache)
-        result = replace(result, specified=specified_table(asked))
-    return make_study(FAMILY, result, prompts=read, banks=opened, models=models, missing=missing)
+    return make_study(FAMILY, result, scores, missing=missing)
 
 
 FAMILY = Family(
@@ -133,6 +118,7 @@ FAMILY = Family(
         ),
         "accuracy": columns("accuracy sd"),
     },
+    example="winobias",
     screen={
         "gap": columns("delta low high sd"),
         "average_rank": columns(

@@ -28,11 +28,9 @@ from logitbank.analysis.families.fairness.tables import (
     model_tests,
     rank_table,
 )
-from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.expressions import Floats, Ties, check_choice
 from logitbank.analysis.frames.gender_answers import (
     Answers,
-    gender_answers,
     has_genders,
     read_winobias,
 )
@@ -105,25 +103,23 @@ class Fairness(Result):
 
 
 def fairness_metric(
-    frame: Scan,
+    scores: Scores,
     *,
     vocab_limit: bool = False,
     ties: Ties = "competition",
     unit: Unit = "prompt",
     bootstrap: int = 1000,
-    expected: pl.DataFrame | None = None,
 ) -> Fairness:
-    """Every fairness table of the checkpoints in a scan.
+    """Every fairness table of a prompt set such as WinoBias.
 
     A checkpoint's numbers are over the prompts that the bank has for it; `checkpoints` counts
     the missing ones, under each order. All arithmetic is float64.
 
     Parameters
     ----------
-    frame
-        `Bank.scan("winobias")`, or any frame with its columns: one row per checkpoint, prompt,
-        option order and option. Or a sequence of such frames, as `batches` gives them. Two models
-        are compared at the runs and steps that both have.
+    scores
+        `read_scores(banks, "winobias")`. Two models are compared at the runs and steps that both
+        have. A second prompt set asks what follows " not".
     vocab_limit
         Rank among the tokenizer's entries only, without the padding outputs.
     ties
@@ -134,10 +130,6 @@ def fairness_metric(
         per order.
     bootstrap
         Number of resamples of the sentences, for the steps of changes of the gap; 0 for none.
-    expected
-        The expected prompts of each model: columns model, prompt_id, order_seed, as
-        `expected_rows` gives them. Without it, a prompt or an order without a score of any
-        checkpoint in the frame is not counted as missing.
 
     Raises
     ------
@@ -152,26 +144,19 @@ def fairness_metric(
     unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
-    answers = gender_answers(frame, expected, ties=ties, vocab_limit=vocab_limit)
-    return fairness_result(answers, settings, expected)
-
-
-def fairness_result(
-    answers: Answers, settings: Settings, expected: pl.DataFrame | None
-) -> Fairness:
-    """Every table of the answers; `expected` is as for `fairness_metric`."""
+    answers = read_winobias(scores.of(scores.prompts), ties=ties, vocab_limit=vocab_limit)
     summary = pl.concat([
         summarise(answers.items, [DELTA, RANK_DIFFERENCE]),
         summarise(answers.items, [*RANKS, *PARTS], changes=False),
     ])  # fmt: skip
     gap = gap_table(answers, summary)
-    tests = gender_tests(answers, summary, unit=settings.unit)
-    comparison = model_tests(answers, unit=settings.unit)
+    tests = gender_tests(answers, summary, unit=unit)
+    comparison = model_tests(answers, unit=unit)
     if comparison is None:
         names = tests.clear().with_columns(other_model="model", option="measure")
         comparison = names.select("model", "other_model", "run", "step", "option", *RESULT)
     return Fairness(
-        checkpoints=coverage(answers, expected),
+        checkpoints=coverage(answers),
         average_rank=rank_table(answers, summary),
         accuracy=accuracy_table(answers),
         jsd_parts=jsd_table(answers, summary),
@@ -179,8 +164,9 @@ def fairness_result(
         change=change_table(gap),
         tests=tests,
         comparison=comparison,
-        change_points=gap_changes(gap, gap_draws(answers, settings.bootstrap)),
+        change_points=gap_changes(gap, gap_draws(answers, bootstrap)),
         settings={**asdict(settings), "seed": SEED},
+        specified=specified_table(scores.of(*asked)) if (asked := scores.sets[1:]) else None,
     )
 
 
@@ -221,7 +207,7 @@ def specified_table(source: Scores) -> pl.DataFrame:
             *CHECKPOINT, "gold", item="prompt_id", cluster="sentence_id",
             value=pl.col("logprob").exp(),
         ),
-        "gold", "sentence_id",
+        "gold", "sentence_id", family="winobias-not",
     )  # fmt: skip
     items, measures = gather_items(parts), [Measure(name="specified")]
     overall = summarise(items.pooled("gold"), measures).with_columns(gold=pl.lit("all"))

@@ -57,16 +57,11 @@ PARTS = tuple(
 """JSD-P of each option for each correct answer."""
 
 
-def coverage(answers: Answers, expected: pl.DataFrame | None) -> pl.DataFrame:
-    """Prompts, option orders and missing cells (prompt × order) per checkpoint.
-
-    `expected` has the expected cells of each model, also those that no checkpoint has. Without it,
-    all items are expected.
-    """
+def coverage(answers: Answers) -> pl.DataFrame:
+    """Prompts, option orders and missing cells (prompt × order) per checkpoint."""
     checkpoints = answers.items.checkpoints
     scored = np.concatenate([answers.scored(gold) for gold in LABELS], axis=2)
-    number = {} if expected is None else dict(expected.unique().group_by("model").len().iter_rows())
-    whole = [number.get(model, scored[0].size) for model in checkpoints["model"]]
+    whole = [answers.expected[model] for model in checkpoints["model"]]
     return checkpoints.with_columns(
         prompts=scored.any(axis=1).sum(axis=1),
         orders=scored.any(axis=2).sum(axis=1),

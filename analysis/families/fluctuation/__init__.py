@@ -69,7 +69,6 @@ def fluctuation(
 
     from logitbank.analysis.families.fluctuation import metric
     from logitbank.analysis.frames.banks import split_files
-    from logitbank.analysis.frames.expected import expected_rows
     from logitbank.analysis.frames.input_files import is_table_path
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.studies import make_study
@@ -77,18 +76,17 @@ def fluctuation(
     words = metric.read_frequencies(frequencies, corpus_sizes)
     named, files = split_files(banks, is_table_path)
     tables = {path.name: metric.read_scores(path) for path in files}
-    source = read_scores(named, prompts, models, family=FAMILY.prompts, default="professions")
-    opened, prompts = source.banks, source.prompts
-    frames = metric.source_frames(opened, [*tables.values()], prompts, models)
+    source = read_scores(named, prompts, models, family=FAMILY)
+    frames = metric.source_frames(source, [*tables.values()])
     if scores is not None:
         metric.write_scores(frames, scores)
     result = metric.fluctuation_metric(
         frames, plateaus=plateaus, frequencies=words, professions=professions,
         run=run, verb=verb,
-        expected=expected_rows(opened, prompts, metric.COLUMNS) if opened else None,
+        expected=source.expected_rows(metric.COLUMNS) if source.banks else None,
     )  # fmt: skip
     return make_study(
-        FAMILY, result, prompts=[prompts], banks=opened, models=models,
+        FAMILY, result, source,
         files=[pl.DataFrame({"table": [n], "rows": [len(t)]}) for n, t in tables.items()],
     )  # fmt: skip
 
@@ -117,6 +115,7 @@ FAMILY = Family(
         "a random sample, which they are not; fewer than ten professions give no interval.",
     ),
     prompts=with_columns("verb", "occupation", "prior"),
+    example="professions",
     screen={
         "plateaus": columns("first_step checkpoints prior_cv prior_certainty"),
         "spread": columns("measure min max mean median n excluded"),

@@ -6,7 +6,7 @@ every departure is named where it happens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -27,7 +27,6 @@ from logitbank.analysis.families.fluctuation.tables import (
     trajectory_table,
 )
 from logitbank.analysis.frames.banks import select_models
-from logitbank.analysis.frames.batches import TOKEN_ROWS, Scan, as_frames, batches
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.pronoun_scores import (
@@ -36,10 +35,10 @@ from logitbank.analysis.frames.pronoun_scores import (
     published_columns,
     published_table,
 )
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.query import write
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import UsageError
-from logitbank.store import Bank
 
 MOST_FREQUENT = 20
 """Professions in the table `frequent`, for each case."""
@@ -92,7 +91,7 @@ class Fluctuation(Result):
 
 
 def fluctuation_metric(
-    frame: Scan,
+    frames: Sequence[pl.LazyFrame | pl.DataFrame],
     *,
     plateaus: Sequence[int | str] | None = None,
     frequencies: pl.DataFrame | None = None,
@@ -109,9 +108,8 @@ def fluctuation_metric(
 
     Parameters
     ----------
-    frame
-        `Bank.scan("professions")`, a table in the published format, or scores of both as
-        `as_scores` gives them. Or several such frames, as `batches` gives them.
+    frames
+        Each `Bank.scan("professions")`, or a table in the published format.
     plateaus
         Training steps from which on to measure, each beside the others. By default one: half of
         the model's last step, which is the published start of RoBERTa and of MultiBERTs.
@@ -124,7 +122,7 @@ def fluctuation_metric(
         Only these runs and verbs; by default all. The start of a plateau depends on all runs.
     expected
         Expected professions of each model: columns model, verb, occupation, prior, as
-        `expected_rows` gives them. Without it, a profession or a verb without a score at any
+        `Scores.expected_rows` gives them. Without it, a profession or a verb without a score at any
         checkpoint of the frame is not counted as missing.
 
     Raises
@@ -149,12 +147,12 @@ def fluctuation_metric(
     ...     )
     ... ]
     >>> names = ["pronoun", "score", "occupation", "template", "model", "seed", "checkpoint"]
-    >>> found = fluctuation_metric(pl.DataFrame(rows, names, orient="row"), plateaus=[0])
+    >>> found = fluctuation_metric([pl.DataFrame(rows, names, orient="row")], plateaus=[0])
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
     expected_names = NOTHING if expected is None else expected_professions(expected)
-    scores = dense_scores(pl.concat(map(as_scores, as_frames(frame))), expected_names)
+    scores = dense_scores(pl.concat(map(as_scores, frames)), expected_names)
     keep = _chosen(scores.series, run=run, verb=verb)
     spans = [span for span in all_plateaus(scores.series, plateaus) if keep(span.series)]
     checkpoints = checkpoint_table(scores).filter(
@@ -211,23 +209,20 @@ def _indices(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:
     return found
 
 
-def source_frames(
-    banks: Sequence[Bank],
-    tables: Sequence[pl.DataFrame],
-    prompts: str,
-    models: Sequence[str] | None,
-) -> list[pl.LazyFrame]:
-    """Scores of pronouns in banks, in batches, and in published tables."""
-    models_of_sources = [bank.info()["model"].unique().to_list() for bank in banks]
+def source_frames(source: Scores, tables: Sequence[pl.DataFrame]) -> list[pl.LazyFrame]:
+    """Scores of pronouns in banks, a few checkpoints at a time, and in published tables."""
+    models_of_sources = [bank.models for bank in source.banks]
     if tables:
         # Together, since the lone seed of one file may be one of several.
         rows = pl.concat(tables, how="diagonal")
         models_of_sources.append(rows["model"].drop_nulls().unique().to_list())
-    chosen = select_models(models_of_sources, models, "the banks and tables")
-    holding = [bank for bank, own in zip(banks, chosen, strict=False) if own is None or own]
+    chosen = select_models(models_of_sources, source.models, "the banks and tables")
+    holding = [bank for bank, own in zip(source.banks, chosen, strict=False) if own != []]
     frames: list[pl.LazyFrame] = []
     if holding:
-        frames += batches(holding, prompts, models=models, rows=TOKEN_ROWS, coded=CODED)
+        known = {name for bank in holding for name in bank.models}
+        own = source.models and [name for name in source.models if name in known]
+        frames += replace(source, banks=holding, models=own).frames(coded=CODED)
     if tables:
         own = chosen[-1]
         frames.append(

@@ -54,16 +54,10 @@ def gest(
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
     files = read_score_files(predictions, gold)
     sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold})] if gold else []
-    scores = read_scores(banks, prompts, models, family=FAMILY.prompts, default="gest")
-    result = gest_metric(
-        scores.frames() if scores.banks else None, files=files,
-        expected=scores.expected() if scores.banks else None,
-    )  # fmt: skip
+    scores = read_scores(banks, prompts, models, family=FAMILY)
+    result = gest_metric(scores if scores.banks else None, files=files)
     missing = missing_sentences(result.checkpoints, "version")
-    return make_study(
-        FAMILY, result, prompts=[scores.prompts], banks=scores.banks, models=scores.models,
-        missing=missing, files=sources,
-    )  # fmt: skip
+    return make_study(FAMILY, result, scores, missing=missing, files=sources)
 
 
 NAMES = (
@@ -107,6 +101,7 @@ FAMILY = Family(
         "log10, and its tables exponentiate their means with base e.",
     ),
     prompts=with_columns("stereotype_id", "version"),
+    example="gest",
     screen={
         "rates": columns("template part score low high published sentences"),
         "stereotypes": columns("template stereotype part score low high published sentences"),

@@ -19,14 +19,12 @@ from logitbank.analysis.families.gest.tables import (
     rates,
     stereotypes,
 )
-from logitbank.analysis.frames.batches import Scan
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
     concat_sorted,
-    map_prompt_sums,
 )
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
@@ -66,12 +64,7 @@ class Gest(Result):
     settings: Mapping[str, str | int | float | bool | None]
 
 
-def gest_metric(
-    frame: Scan | None = None,
-    *,
-    files: pl.DataFrame | None = None,
-    expected: pl.DataFrame | None = None,
-) -> Gest:
+def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = None) -> Gest:
     """Scores of sentences, their means by stereotype, and the stereotype rate.
 
     A version's log-probability is the sum over the tokens of its last word (causal models), or the
@@ -79,50 +72,34 @@ def gest_metric(
 
     Parameters
     ----------
-    frame
-        A scan such as `Bank.scan("gest")`: one row per checkpoint, version of a sentence and piece,
-        with the columns sentence_id, stereotype_id, template, version and score_kind. Or several,
-        as `batches` gives them.
+    scores
+        Of a prompt set such as `gest`, with the columns sentence_id, stereotype_id, template,
+        version and score_kind.
     files
         Scores of `read_score_files`.
-    expected
-        How many pieces each version has, as for `sum_prompts`.
 
     Raises
     ------
     UsageError, BankError
-        As `sum_prompts`; an unknown version or stereotype; a sentence with two scores; no sentence
-        with both versions.
+        As `Scores.map_prompts`; an unknown version or stereotype; a sentence with two scores; no
+        sentence with both versions.
 
     References
     ----------
     Pikuliak et al. 2024, arXiv 2311.18711, and its published code, which computes log10 and
     exponentiates means with base e. Not in the paper: nats, `all`, intervals of rates, paired
     differences; its intervals of stereotypes are bootstraps.
-
-    Examples
-    --------
-    >>> rows = {
-    ...     "model": "m", "run": "main", "step": 8, "prompt_id": ["a", "b", "c", "d"], "piece": 0,
-    ...     "logprob": [-1.0, -2.0, -3.0, -2.5], "sentence_id": [0, 0, 1, 1], "template": 1,
-    ...     "stereotype_id": [16, 16, 1, 1], "version": ["male", "female"] * 2,
-    ...     "score_kind": "target",
-    ... }
-    >>> found = gest_metric(pl.DataFrame(rows)).rates.filter(template="1")
-    >>> found.select("part", "score", pl.col("published").round(2)).rows()
-    [('female', -0.5, 0.8), ('male', 1.0, 1.54), ('rate', 1.5, 1.92)]
     """
     parts, coverage = [], []
     if files is not None:
         counts = {"prompts": (2 * pl.len()).cast(pl.Int64), "missing": pl.lit(0, pl.Int64)}
         parts.append(files)
         coverage.append(files.group_by(CHECKPOINT).agg(**counts))
-    if frame is not None:
-        found = map_prompt_sums(
-            frame, lambda sums: (_scores(sums), sums.coverage), family=FAMILY.name,
-            columns=COLUMNS, expected=expected,
-        )  # fmt: skip
-        parts += [scores for scores, _ in found]
+    if scores is not None:
+        found = scores.map_prompts(
+            lambda sums: (_scores(sums), sums.coverage), *COLUMNS, family=FAMILY.name
+        )
+        parts += [of_frame for of_frame, _ in found]
         coverage += [of_frame for _, of_frame in found]
     sentences = gather_items(map(items, parts))
     if np.isnan(sentences.values).all():
@@ -139,7 +116,9 @@ def gest_metric(
 
 def read_items(source: Scores) -> Items:
     """The mean over templates of each sentence."""
-    found = source.map_prompts(lambda sums: items(_scores(sums)).filter(template=ALL), *COLUMNS)
+    found = source.map_prompts(
+        lambda sums: items(_scores(sums)).filter(template=ALL), *COLUMNS, family=FAMILY.name
+    )
     return gather_items(part.drop("template") for part in found)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def lambada(
     banks: "Banks",
     *,
-    prompts: str = "lambada",
+    prompts: str | None = None,
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     save_results: Annotated[
@@ -31,7 +31,7 @@ def lambada(
     banks
         One or several banks, analysed together: folders, URLs, or open banks.
     prompts
-        Name of the prompt set.
+        Name of the prompt set; by default `lambada`.
     models
         Only these models.
     cache
@@ -45,21 +45,17 @@ def lambada(
     LogitbankError
         A missing bank or prompt set, what `lambada_metric` refuses, or partial results to save.
     """
-    from logitbank.analysis.families.lambada.metric import read_lambada, write_results
-    from logitbank.analysis.frames.banks import open_banks
-    from logitbank.analysis.frames.reader import ScanCache, Scores
+    from logitbank.analysis.families.lambada.metric import lambada_metric, write_results
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    opened = open_banks(banks, models=models, prompts=prompts)
-    source = Scores(opened, prompts, models, cache or ScanCache())
-    result = read_lambada(source).result
+    scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
+    result = lambada_metric(scores)
     if save_results is not None:
         write_results(result, save_results)
     missing = missing_sentences(result.checkpoints, "example")
-    return make_study(
-        FAMILY, result, prompts=[prompts], banks=opened, models=models, missing=missing
-    )
+    return make_study(FAMILY, result, scores, missing=missing)
 
 
 FAMILY = Family(
@@ -82,6 +78,7 @@ FAMILY = Family(
             "from_baseline_high common"
         )
     },
+    example="lambada",
     screen={"lambada": columns("acc low high from_baseline perplexity examples tied")},
     measures=(
         Measure(name="acc", text="Accuracy", form=".1%", plus=("acc",), share=True),

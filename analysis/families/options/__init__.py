@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.family import Family, columns, imported
-from logitbank.analysis.frames.choose import named
+from logitbank.analysis.frames.choose import named, with_columns
 from logitbank.analysis.stats.measure import Measure
-from logitbank.errors import AbsentError
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.options.metric import OptionScores
@@ -55,31 +54,17 @@ def options(
 
     from logitbank.analysis.families.options.findings import score_notes
     from logitbank.analysis.families.options.metric import option_scores
-    from logitbank.analysis.frames.banks import no_prompts, open_banks, select_models
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    names = [prompts] if isinstance(prompts, str) else prompts
-    opened = open_banks(banks, models=models, prompts=names, rows=entropy)
-    available = sorted({name for bank in opened for name in bank.prompt_sets})
-    names = available if names is None else names
-    for name in names:
-        if name not in available:
-            raise AbsentError(no_prompts(opened, name, example=name))
-    where = ", ".join(bank.address for bank in opened)
-    select_models([{d.checkpoint.model for d in bank.deposits()} for bank in opened], models, where)
-    result = option_scores(opened, names, models=models, score=score, entropy=entropy)
-    if result.checkpoints.is_empty():
-        raise AbsentError(
-            f"{where} has no checkpoint of {', '.join(names) or 'any prompts'}. Run "
-            "`logitbank extract` first."
-        )
+    every = replace(FAMILY, prompts=with_columns())
+    scores = read_scores(banks, prompts, models, family=every, rows=entropy)
+    result = option_scores(scores, score=score, entropy=entropy)
     # The mean over runs is of sums.
     family = FAMILY if score == "sum" else replace(FAMILY, measures=())
-    study = make_study(
-        family, result, prompts=names, banks=opened, models=models,
-        missing=missing_sentences(result.checkpoints, "prompt", "prompt_set"),
-    )  # fmt: skip
+    missing = missing_sentences(result.checkpoints, "prompt", "prompt_set")
+    study = make_study(family, result, scores, missing=missing)
     return replace(study, notes=(*score_notes(result), *study.notes))
 
 

@@ -3,7 +3,7 @@
 Entropy is read from full vocabulary rows, everything else from scores.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import NamedTuple, get_args
@@ -36,7 +36,7 @@ from logitbank.analysis.families.options.tables import (
     read_answers,
     share_table,
 )
-from logitbank.analysis.frames.banks import check_same_prompts
+from logitbank.analysis.frames.banks import check_same_prompts, select_models
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.items import Items, array_items, gather_items
@@ -45,7 +45,7 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
-from logitbank.errors import BankError, UsageError
+from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import checkpoint_name
@@ -98,14 +98,7 @@ class OptionScores(Result):
     """Whether full rows were read."""
 
 
-def option_scores(
-    banks: Bank | Sequence[Bank],
-    prompts: Sequence[str],
-    *,
-    models: Collection[str] | None = None,
-    score: Score = "sum",
-    entropy: bool = True,
-) -> OptionScores:
+def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True) -> OptionScores:
     """Options, correct answers, entropy and agreement of prompt sets. All arithmetic is float64.
 
     A prompt counts once: its option orders are averaged first. Prompts of a single option have no
@@ -124,12 +117,8 @@ def option_scores(
 
     Parameters
     ----------
-    banks
-        One, or several that have different models or runs.
-    prompts
-        Names of prompt sets. Of several, those without a deposit of the models have no rows.
-    models
-        Only these; all if None.
+    scores
+        Of prompt sets. Those without a deposit of the models have no rows.
     score
         What options are compared by in `shares` and `answers`.
     entropy
@@ -151,14 +140,13 @@ def option_scores(
     `acc_bytes` by bytes. Not in it: ties for the largest count as wrong, and are reported.
     """
     check_choice("score", score, get_args(Score))
-    opened = [banks] if isinstance(banks, Bank) else list(banks)
+    where = ", ".join(bank.address for bank in scores.banks)
+    select_models([bank.models for bank in scores.banks], scores.models, where)  # raises
     tables = {name: [pl.DataFrame(schema=schema)] for name, schema in SCHEMAS.items()}
-    for name in prompts:
-        for bank, deposits in _holding(opened, name, models):
-            if not deposits and (len(prompts) > 1 or len(opened) > 1):
-                continue
-            own = {deposit.checkpoint.model for deposit in deposits} or models
-            scored = prompt_scores(bank, name, models=own, few=True)
+    for name in scores.sets:
+        for bank, deposits in _holding(scores.of(name)):
+            own = {deposit.checkpoint.model for deposit in deposits}
+            scored = prompt_scores(bank, name, models=own, steps=scores.steps, few=True)
             rows, expected = bank.prompts(name).collect(), expected_query_sets(bank, name)
             for (model, run), parts in groupby(scored, lambda part: (part.model, part.run)):
                 of_run = read_positions(
@@ -168,6 +156,13 @@ def option_scores(
                 )
                 for kind, table in _run_tables(of_run, parts, score, entropy=entropy):
                     tables[kind].append(table)
+    if not tables["checkpoints"][1:]:
+        if len(scores.sets) == 1:
+            scores.frames()  # raises
+        raise AbsentError(
+            f"{where} has no checkpoint of {', '.join(scores.sets) or 'any prompts'}. Run "
+            "`logitbank extract` first."
+        )
     answers = pl.concat(tables["answers"])
     return OptionScores(
         shares=pl.concat(tables["shares"]),
@@ -217,38 +212,32 @@ def read_items(source: Scores) -> Items:
     Of prompts with an answer among several options; null if no order has a score of all of them.
     """
     parts = list[Items]()
-    for bank, deposits in _holding(source.banks, source.prompts, source.models):
-        models = {d.checkpoint.model for d in deposits if _chosen(d, source.steps)}
-        if models:
-            scores = prompt_scores(
-                bank, source.prompts, models=models, steps=source.steps, few=True
+    for bank, deposits in _holding(source):
+        models = {deposit.checkpoint.model for deposit in deposits}
+        for each in prompt_scores(
+            bank, source.prompts, models=models, steps=source.steps, few=True
+        ):
+            answers, shares = read_answers(each).items, option_items(each)
+            named = pl.concat(
+                [answers.axes.with_columns(option=pl.lit("")), shares.axes], how="diagonal"
             )
-            for each in scores:
-                answers, shares = read_answers(each).items, option_items(each)
-                named = pl.concat(
-                    [answers.axes.with_columns(option=pl.lit("")), shares.axes], how="diagonal"
-                )
-                values = np.hstack([answers.values, shares.values])
-                parts.append(array_items(answers.checkpoints, named, values))
+            values = np.hstack([answers.values, shares.values])
+            parts.append(array_items(answers.checkpoints, named, values))
     return gather_items(parts)
 
 
-def _chosen(deposit: Deposit, steps: Collection[int | None] | None) -> bool:
-    return steps is None or deposit.checkpoint.step in steps
-
-
-def _holding(
-    banks: Sequence[Bank], prompts: str, models: Collection[str] | None
-) -> Iterator[tuple[Bank, list[Deposit]]]:
-    """The banks with a prompt set, and their deposits of it; each run is in one bank."""
-    holding = [bank for bank in banks if prompts in bank.prompt_sets] or list(banks)
+def _holding(scores: Scores) -> Iterator[tuple[Bank, list[Deposit]]]:
+    """The banks with scores of a prompt set, and their deposits of it; each run is in one bank."""
+    prompts = scores.prompts
+    holding = [bank for bank in scores.banks if prompts in bank.prompt_sets]
     check_same_prompts(holding, prompts)
     seen: dict[tuple[str, str], Bank] = {}
     for bank in holding:
         deposits = [
             deposit
             for deposit in bank.deposits(prompts=prompts)
-            if models is None or deposit.checkpoint.model in models
+            if scores.models is None or deposit.checkpoint.model in scores.models
+            if scores.steps is None or deposit.checkpoint.step in scores.steps
         ]
         for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
             if (other := seen.setdefault((model, run), bank)) is not bank:
@@ -256,7 +245,8 @@ def _holding(
                     f"{model} {run} has scores of {prompts!r} in both {other.address} and "
                     f"{bank.address}. Put the banks together with `logitbank merge`."
                 )
-        yield bank, deposits
+        if deposits:
+            yield bank, deposits
 
 
 class Positions(NamedTuple):

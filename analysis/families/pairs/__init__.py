@@ -45,19 +45,10 @@ def pairs(
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    source = read_scores(
-        banks, prompts, models, family=FAMILY.prompts, default="crows-pairs", cache=cache
-    )
-    result = read_pairs(source, group_by)
+    scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
+    result = read_pairs(scores, group_by)
     missing = missing_sentences(result.checkpoints, "sentence")
-    return make_study(
-        FAMILY,
-        result,
-        prompts=[source.prompts],
-        banks=source.banks,
-        models=source.models,
-        missing=missing,
-    )
+    return make_study(FAMILY, result, scores, missing=missing)
 
 
 FAMILY = Family(
@@ -80,6 +71,7 @@ FAMILY = Family(
         "groups (Benjamini–Hochberg).",
     ),
     prompts=with_columns("pair", "side"),
+    example="crows-pairs",
     screen={"pairs": columns("score_kind group score low high p_bh pairs neutral")},
     measures=(
         Measure(name="score", text="Score of pairs, percent", form=".1f", share=True, scale=100.0),

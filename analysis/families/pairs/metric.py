@@ -12,14 +12,11 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.pairs import FAMILY
-from logitbank.analysis.frames.batches import Scan, as_frames, frame_columns
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
-    check_columns,
     concat_sorted,
-    map_prompt_sums,
 )
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
@@ -59,9 +56,7 @@ class Pairs(Result):
     """Intervals; `sides`, the marks of the sentences; `group_by`, the column of the groups."""
 
 
-def pairs_metric(
-    frame: Scan, *, group_by: str | None = None, expected: pl.DataFrame | None = None
-) -> Pairs:
+def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
     """How often the first sentence of a pair is the more probable one, by group and overall.
 
     `score` is the percentage of pairs whose `good` or `more` sentence has the higher sum of
@@ -71,21 +66,18 @@ def pairs_metric(
 
     Parameters
     ----------
-    frame
-        A scan such as `Bank.scan("crows-pairs")`: one row per checkpoint, sentence and piece, with
-        the columns pair, side (`good`, `bad` or `more`, `less`), score_kind (`masked`, `sentence`),
-        and for CrowS-Pairs direction (`stereo`, `antistereo`). Or several, as `batches` gives them.
+    scores
+        Of a prompt set such as `crows-pairs`, with the columns pair, side (`good`, `bad` or `more`,
+        `less`), score_kind (`masked`, `sentence`), and for CrowS-Pairs direction (`stereo`,
+        `antistereo`). A pair that a checkpoint has in part is left out there.
     group_by
         Column with the groups; by default the first of `GROUPS` that is there.
-    expected
-        How many pieces each sentence has, as for `sum_prompts`. A pair that a checkpoint has
-        in part is left out there.
 
     Raises
     ------
     UsageError, BankError
-        As `sum_prompts`; an invalid side, direction or kind; a pair with a side twice; no whole
-        pair.
+        As `Scores.map_prompts`; an invalid side, direction or kind; a pair with a side twice; no
+        whole pair.
 
     References
     ----------
@@ -93,31 +85,17 @@ def pairs_metric(
     lm-evaluation-harness, whose `pct_stereotype` and `likelihood_diff` these are. Departure: sums
     are compared as they are, where the published code rounds them to three digits, which makes
     more pairs neutral.
-
-    Examples
-    --------
-    >>> rows = {
-    ...     "model": "m", "run": "main", "step": 8, "prompt_id": ["a", "b"], "piece": 0,
-    ...     "logprob": [-1.0, -2.0], "pair": 0, "side": ["good", "bad"], "group": "agreement",
-    ...     "score_kind": "sentence",
-    ... }
-    >>> found = pairs_metric(pl.DataFrame(rows)).pairs
-    >>> found.select("group", "score", "neutral").rows()
-    [('all', 100.0, 0), ('agreement', 100.0, 0)]
     """
-    frames = as_frames(frame)
-    names = set.intersection(*map(set, frame_columns(frames)))
+    names = scores.columns
     group_by = group_by or next((name for name in GROUPS if name in names), None)
     optional = [*(["direction"] if "direction" in names else []), *([group_by] if group_by else [])]
-    columns = [*COLUMNS, *optional]
-    check_columns(names, columns, family=FAMILY.name)
 
     def reduced(prompts: PromptSums) -> _Part:
         pairs = _pairs(prompts.all_rows, group_by)
         numbers, sides = (prompts.rows[name].unique() for name in ("pair", "side"))
         return _Part(items(pairs), _sizes(pairs), prompts.coverage, numbers, sides)
 
-    parts = map_prompt_sums(frames, reduced, family=FAMILY.name, columns=columns, expected=expected)
+    parts = scores.map_prompts(reduced, *COLUMNS, *optional, family=FAMILY.name)
     of_frames, sizes, coverage, numbers, sides = zip(*parts, strict=True)
     table = _table(gather_items(of_frames), pl.concat(sizes))
     if table.is_empty():
@@ -144,14 +122,7 @@ class _Part(NamedTuple):
 
 def read_pairs(source: Scores, group_by: str | None = None) -> Pairs:
     """The result of banks, made once in a report."""
-    return source.cached(
-        ("pairs", group_by),
-        lambda: pairs_metric(
-            source.frames(),
-            group_by=group_by,
-            expected=source.expected(),
-        ),
-    )
+    return source.cached(("pairs", group_by), lambda: pairs_metric(source, group_by=group_by))
 
 
 def items(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -270,11 +241,9 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
 
 def read_items(source: Scores) -> Items:
     """Whether the first sentence of each pair is the more probable one; none for other prompts."""
-    frames = source.frames()
-    if any(not set(COLUMNS) <= {*names} for names in frame_columns(frames)):
+    if not source.columns.issuperset(COLUMNS):
         return gather_items([])
-    pairs = map_prompt_sums(
-        frames, lambda sums: items(_pairs(sums.all_rows, None)), family=FAMILY.name,
-        columns=COLUMNS, expected=source.expected(COLUMNS),
-    )  # fmt: skip
+    pairs = source.map_prompts(
+        lambda sums: items(_pairs(sums.all_rows, None)), *COLUMNS, family=FAMILY.name
+    )
     return gather_items(pairs)

@@ -70,36 +70,30 @@ def stereoset(
 
     import polars as pl
 
-    from logitbank.analysis.families.stereoset import metric
-    from logitbank.analysis.frames.banks import listed, open_prompts
-    from logitbank.analysis.frames.candidates import BOTH
+    from logitbank.analysis.families.stereoset.metric import stereoset_metric
+    from logitbank.analysis.frames.banks import listed
+    from logitbank.analysis.frames.candidates import BOTH, read_candidates
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
     from logitbank.store.steps import parse_steps
 
-    prompts, models = listed(prompts), listed(models)
-    score, predictions = listed(score) or (), listed(predictions) or ()
+    rules, predictions = listed(score) or (), listed(predictions) or ()
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
     files = file_candidates(predictions, gold)
-    opened, names = open_prompts(
-        banks, FAMILY.prompts, prompts, models, title="StereoSet", example="stereoset-intra"
-    )
-    chosen: Sequence[int | None] | None = None
+    scores = read_scores(banks, prompts, models, family=FAMILY)
     if steps is not None:
-        available = {d.checkpoint.step for bank in opened for d in bank.deposits()}
-        chosen = parse_steps(steps).select(available, "these banks")
-    batches = metric.candidate_batches(opened, names, models, chosen, score)
-    result = metric.stereoset_metric(chain(batches, [pl.concat(files)] if files else []))
+        available = {step for bank in scores.banks for step in bank.steps}
+        scores = replace(scores, steps=parse_steps(steps).select(available, "these banks"))
+    candidates = read_candidates(scores, rules) if scores.banks else ()
+    result = stereoset_metric(chain(candidates, files))
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
-    family = FAMILY if [*score] == ["reference"] else replace(FAMILY, measures=())
-    return make_study(
-        family, result, prompts=names, banks=opened, models=models, missing=missing,
-        files=[table] if files else [],
-    )  # fmt: skip
+    family = FAMILY if [*rules] == ["reference"] else replace(FAMILY, measures=())
+    return make_study(family, result, scores, missing=missing, files=[table] if files else [])
 
 
 FAMILY = Family(
@@ -139,6 +133,7 @@ FAMILY = Family(
     ),
     items=imported(__name__, "read_items"),
     prompts=with_prefix("stereoset"),
+    example="stereoset-intra",
     screen={
         "scores": columns(
             "language condition score task domain lms ss icat icat_low icat_high terms examples"

@@ -20,7 +20,7 @@ MEASURES = (Measure(name="accuracy", text="Stereotype accuracy", share=True),)
 def stereotype(
     banks: "Banks",
     *,
-    prompts: Sequence[str] = (PRONOUNS, GENDERS),
+    prompts: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     bootstrap: Annotated[int, "Number of resamples of the gender gap; 0 for none."] = 1000,
@@ -32,7 +32,8 @@ def stereotype(
     banks
         One or several banks, analysed together: folders, URLs, or open banks.
     prompts
-        Names of a prompt set about pronouns, of WinoBias, or of both; one of them may be missing.
+        Names of a prompt set about pronouns, of WinoBias, or of both; by default
+        `stereotype-accuracy` and `winobias`, if a bank has them.
     models
         Only these models.
     cache
@@ -47,18 +48,17 @@ def stereotype(
     """
     from dataclasses import replace
 
-    from logitbank.analysis.families.stereotype.metric import read_banks
-    from logitbank.analysis.frames.banks import open_banks
-    from logitbank.analysis.frames.reader import ScanCache
+    from logitbank.analysis.families.stereotype.metric import stereotype_metric
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    opened = open_banks(banks, models=models, prompts=prompts)
-    result, names = read_banks(opened, prompts, models, cache or ScanCache(), bootstrap)
+    scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
+    result = stereotype_metric(scores, bootstrap=bootstrap)
     missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
     kinds = () if result.over_change is None else {*result.over_change["kind"]} - {"extremes"}
     family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS)) if kinds else FAMILY
-    return make_study(family, result, prompts=names, banks=opened, models=models, missing=missing)
+    return make_study(family, result, scores, missing=missing)
 
 
 FAMILY = Family(
@@ -78,6 +78,7 @@ FAMILY = Family(
         "checkpoints.",
     ),
     prompts=named(PRONOUNS, GENDERS),
+    example=PRONOUNS,
     measures=MEASURES,
     items=imported(__name__, "read_items"),
     screen={

@@ -1,16 +1,17 @@
 """Shares of sentences in which a model prefers the pronoun, or the gender, of the stereotype.
 
-A row of a frame is the score of one of the two answers of a sentence, in an order that names both.
+The tables that `share_table` takes have one row per checkpoint and sentence: `hit`, 1 if the
+stereotype is preferred, ½ for a tie, else 0, null without a score of each order where these are
+averaged first; `tied`; `orders`, how many it has; and `sd`, the deviation between option orders.
 """
 
-from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.stereotype import MEASURES
-from logitbank.analysis.frames.batches import CHECKPOINTS, NoRowsError, check_disjoint
+from logitbank.analysis.frames.batches import CHECKPOINTS, NoRowsError
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
 from logitbank.analysis.stats.shares import standard_error
@@ -19,23 +20,11 @@ from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
 
 SCHEMA = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
-    "measure": pl.String,
+    **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "measure": pl.String,
     "type": pl.Int64,
-    "accuracy": pl.Float64,
-    "accuracy_stderr": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "sd": pl.Float64,
-    "sentences": pl.Int64,
-    "orders": pl.Int64,
-    "tied": pl.Int64,
-    "missing": pl.Int64,
-    "expected": pl.Int64,
-    **BASELINE,
-}
+    **dict.fromkeys(("accuracy", "accuracy_stderr", "low", "high", "sd"), pl.Float64),
+    **dict.fromkeys(("sentences", "orders", "tied", "missing", "expected"), pl.Int64), **BASELINE,
+}  # fmt: skip
 TYPE = 2
 """The type of WinoBias that is meant if none is named."""
 OVER_CHANGE = {
@@ -57,43 +46,111 @@ class Shares(NamedTuple):
     items: Items
 
 
-def share_table(
-    parts: Iterable[pl.DataFrame],
-    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
-    expected: pl.DataFrame | None,
-    *,
-    measure: str,
-) -> Shares:
+def share_table(hits: pl.DataFrame, expected: pl.DataFrame, *, measure: str) -> Shares:
     """Shares of sentences at all checkpoints, each beside the first of its run.
 
-    Parameters are those of `share_items`. A checkpoint has a row for each type of its model.
+    `expected` has model, type, sentence_id and `most`, the number of orders. A checkpoint has a row
+    for each type of its model.
     """
-    hits = list[pl.DataFrame]()
-    items = gather_items(share_items(parts, sentences, expected, kept=hits))
     keys = [*CHECKPOINT, "type"]
-    counts = pl.concat(hits).group_by(keys).agg(
-        sd=pl.col("sd").first(),
-        orders=pl.col("orders").max().cast(pl.Int64),
-        tied=pl.col("tied").sum().cast(pl.Int64),
-        whole=(pl.col("orders") == pl.col("most")).sum().cast(pl.Int64),
-    )  # fmt: skip
+    begun = hits.select(CHECKPOINT).unique().join(expected, on="model")
+    rows = begun.join(hits, on=SENTENCE, how="left", nulls_equal=True)
+    named = rows.select(*keys, item="sentence_id", value="hit")
+    items = gather_items([named])
+    known = pl.col("hit").is_not_null()
+    counts = rows.group_by(keys).agg(
+        sd=pl.col("sd").drop_nulls().first().fill_null(float("nan")),
+        orders=pl.col("orders").filter(known).max().fill_null(0),
+        tied=pl.col("tied").filter(known).sum(),
+        missing=pl.len() - (known & (pl.col("orders") == pl.col("most"))).sum(),
+    )
     table = summarise(items, MEASURES).with_columns(
-        pl.col("type").cast(pl.Int64),
-        measure=pl.lit(measure),
-        accuracy="value",
-        sentences="items",
+        pl.col("type").cast(pl.Int64), measure=pl.lit(measure), accuracy="value", sentences="items",
         expected=pl.col("items") + pl.col("missing"),
         accuracy_stderr=standard_error(pl.col("value"), pl.col("items")),
-    )
+    )  # fmt: skip
     joined = table.drop("sd", "missing").join(
-        counts, on=keys, how="left", nulls_equal=True, maintain_order="left"
+        counts, on=keys, nulls_equal=True, maintain_order="left"
     )
-    known = joined.with_columns(
-        pl.col("orders", "tied", "whole").fill_null(0), pl.col("sd").fill_null(float("nan"))
-    )
-    whole = known.with_columns(missing=pl.col("expected") - pl.col("whole"))
     columns = (pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
-    return Shares(measure, whole.select(columns), items)
+    return Shares(measure, joined.select(columns), items)
+
+
+def pronoun_hits(rows: pl.LazyFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    """Whether the original pronoun has the greater mean score over both orders.
+
+    Raises
+    ------
+    BankError
+        No rows, a score that is not finite, or a prompt with another number of options.
+    """
+    key = [*SENTENCE, "order"]
+    score = pl.col("logprob").cast(pl.Float64)
+    answer = pl.col("is_answer").fill_null(False)
+    prompts = (
+        rows.with_columns(
+            pl.col("model", "run", "prompt_id", "sentence_id", "order").cast(pl.String),
+            pl.col("type").cast(pl.Int64, strict=False),
+        )
+        .group_by(key)
+        .agg(
+            own=score.filter(answer).sum(),
+            other=score.filter(~answer).sum(),
+            answers=answer.sum(),
+            options=pl.len(),
+            finite=score.is_finite().fill_null(False).all(),
+            prompt_id=pl.col("prompt_id").min(),
+        )
+        .sort(key, nulls_last=True)
+        .collect()
+    )
+    if prompts.is_empty():
+        raise NoRowsError("There is no score of pronouns to compare. Extract their prompts first.")
+    two = (pl.col("options") == 2) & (pl.col("answers") == 1)
+    _refuse(
+        prompts.filter(~two), "does not have two options, one of them the answer. Name one prompt "
+        "set with both options of each prompt.",
+    )  # fmt: skip
+    _refuse(prompts.filter(~pl.col("finite")), f"has a score that is not finite. {FIX_NOT_FINITE}")
+    means = prompts.group_by(SENTENCE, maintain_order=True).agg(
+        pl.col("own", "other").mean(), orders=pl.len()
+    )
+    known = means.join(expected, on=["model", "type", "sentence_id"], maintain_order="left")
+    own, other = pl.col("own"), pl.col("other")
+    hit = pl.when(own == other).then(0.5).otherwise((own > other).cast(pl.Float64))
+    return known.select(
+        *SENTENCE, "orders", hit=pl.when(pl.col("orders") == pl.col("most")).then(hit),
+        tied=(own == other).cast(pl.UInt32), sd=pl.lit(None, pl.Float64),
+    )  # fmt: skip
+
+
+def _refuse(prompts: pl.DataFrame, problem: str) -> None:
+    if len(prompts):
+        row = prompts.row(0, named=True)
+        raise BankError(
+            f"Prompt {row['prompt_id']!r} of {checkpoint_name(row)} {problem} "
+            f"({len(prompts):,} such prompts)"
+        )
+
+
+def gender_hits(items: Items) -> pl.DataFrame:
+    """Whether the gender of the stereotype is preferred, the mean over the orders that there are.
+
+    `items` are `preferences`; a prompt is its own sentence.
+    """
+    parts = list[pl.DataFrame]()
+    for start in range(0, len(items.checkpoints), CHECKPOINTS):
+        some = np.arange(len(items.checkpoints))[start : start + CHECKPOINTS]
+        rows = items.rows(some).with_columns(type=pl.lit(TYPE, pl.Int64), sentence_id="item")
+        by_order = rows.group_by(*CHECKPOINT, "type", "order").agg(pl.col("value").mean())
+        spread = by_order.group_by(*CHECKPOINT, "type").agg(
+            sd=pl.col("value").sort().std(ddof=1)  # the same bits each time
+        )
+        means = rows.group_by(SENTENCE, maintain_order=True).agg(
+            hit=pl.col("value").mean(), tied=(pl.col("value") == 0.5).sum(), orders=pl.len()
+        )
+        parts.append(means.join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True))
+    return pl.concat(parts).select(*SENTENCE, "orders", "hit", "tied", "sd")
 
 
 def with_extremes(changes: pl.DataFrame, gap: pl.DataFrame) -> pl.DataFrame:
@@ -145,119 +202,3 @@ def over_changes(shares: Shares, changes: pl.DataFrame) -> pl.DataFrame:
             )
         )
     return pl.concat(parts)
-
-
-def share_items(
-    parts: Iterable[pl.DataFrame],
-    sentences: Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame],
-    expected: pl.DataFrame | None,
-    *,
-    kept: list[pl.DataFrame] | None = None,
-) -> Iterator[pl.DataFrame]:
-    """Items of a few checkpoints at a time: whether a sentence prefers the stereotype, by type.
-
-    `parts` are comparisons, one row per sentence and order. `sentences` is `averaged` or
-    `by_order`; what it returns is also added to `kept`. `expected` has model, type, sentence_id and
-    `most`, the number of orders. By default, a part expects its own sentences and the most orders
-    of any checkpoint in it.
-    """
-    begun = list[pl.DataFrame]()
-    for rows in parts:
-        known = expected_orders(rows) if expected is None else expected
-        hits = sentences(rows, known)
-        if kept is not None:
-            kept.append(hits)
-        begun.append(rows.select(CHECKPOINT).unique())
-        every = begun[-1].join(known.drop("most"), on="model")
-        found = every.join(hits.select(*SENTENCE, "hit"), on=SENTENCE, how="left", nulls_equal=True)
-        yield found.rename({"sentence_id": "item", "hit": "value"})
-    check_disjoint(begun)
-
-
-def expected_orders(rows: pl.DataFrame) -> pl.DataFrame:
-    """model, type, sentence_id, most: the orders that a checkpoint has at most."""
-    counts = rows.group_by(SENTENCE).agg(most=pl.len())
-    return counts.group_by("model", "type", "sentence_id").agg(pl.col("most").max())
-
-
-def pronoun_comparisons(rows: pl.LazyFrame, family: str) -> pl.DataFrame:
-    """The score of the original pronoun, `own`, and of the `other`, by sentence and order."""
-    key = [*SENTENCE, "order"]
-    score = pl.col("score").cast(pl.Float64)
-    answer = pl.col("is_answer").fill_null(False)
-    comparisons = (
-        rows.with_columns(pl.col("model", "run", "prompt_id", "sentence_id").cast(pl.String))
-        .group_by(key)
-        .agg(
-            own=score.filter(answer).sum(),
-            other=score.filter(~answer).sum(),
-            answers=answer.sum(),
-            options=pl.len(),
-            finite=score.is_finite().fill_null(False).all(),
-            prompt_id=pl.col("prompt_id").min(),
-        )
-        .sort(key, nulls_last=True)
-        .collect()
-    )
-    if comparisons.is_empty():
-        raise no_score(family)
-    for invalid, what, then in (
-        (
-            comparisons.filter((pl.col("options") != 2) | (pl.col("answers") != 1)),
-            "does not have two options, one of them the answer",
-            "scan one prompt set with both options of each prompt",
-        ),
-        (comparisons.filter(~pl.col("finite")), "has a score that is not finite", FIX_NOT_FINITE),
-    ):
-        if len(invalid):
-            row = invalid.row(0, named=True)
-            raise BankError(
-                f"prompt {row['prompt_id']!r} of {checkpoint_name(row)} {what} "
-                f"({len(invalid):,} such prompts); {then}"
-            )
-    return comparisons
-
-
-def no_score(family: str) -> NoRowsError:
-    return NoRowsError(f"there is no score of {family} to compare; extract its prompts first")
-
-
-def gender_comparisons(items: Items) -> Iterator[pl.DataFrame]:
-    """One row per checkpoint, prompt and order with a score; a prompt is its own sentence."""
-    for start in range(0, len(items.checkpoints), CHECKPOINTS):
-        rows = items.rows(np.arange(len(items.checkpoints))[start : start + CHECKPOINTS])
-        yield rows.select(
-            *CHECKPOINT, "order", type=pl.lit(2, pl.Int64), sentence_id="item", hit="value",
-            tied=pl.col("value") == 0.5,
-        )  # fmt: skip
-
-
-def averaged(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Orders averaged before the comparison; only sentences with all the orders of the model."""
-    means = rows.group_by(SENTENCE, maintain_order=True).agg(
-        pl.col("own", "other").mean(), orders=pl.len()
-    )
-    whole = _with_most(means, known).filter(pl.col("orders") == pl.col("most"))
-    own, other = pl.col("own"), pl.col("other")
-    hit = pl.when(own == other).then(0.5).otherwise((own > other).cast(pl.Float64))
-    return whole.with_columns(hit=hit, tied=own == other, sd=pl.lit(float("nan")))
-
-
-def by_order(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Each order compared by itself, then averaged over the orders that a sentence has."""
-    per_order = rows.group_by(*CHECKPOINT, "type", "order").agg(pl.col("hit").mean())
-    spread = per_order.group_by(*CHECKPOINT, "type").agg(
-        sd=pl.col("hit").sort().std(ddof=1).fill_null(float("nan"))  # the same bits each time
-    )
-    means = rows.group_by(SENTENCE, maintain_order=True).agg(
-        pl.col("hit").mean(), pl.col("tied").sum(), orders=pl.len()
-    )
-    return _with_most(means, known).join(
-        spread, on=[*CHECKPOINT, "type"], nulls_equal=True, maintain_order="left"
-    )
-
-
-def _with_most(means: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """In the order of the sentences: sums of their shares then have the same bits each time."""
-    on = ["model", "type", "sentence_id"]
-    return means.join(known, on=on, nulls_equal=True, maintain_order="left")

@@ -94,7 +94,7 @@ def tradeoff(
     lambada_prompts, gap_prompts = prompts
     read = [gap_prompts] if files else [lambada_prompts, gap_prompts]
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
-    gap_source = Scores(opened, gap_prompts, models, cache)
+    gap_source = Scores(opened, (gap_prompts,), models, cache)
     if files:
         able = Curve(sources.performance_files(files, task, metric))
     else:
@@ -103,7 +103,7 @@ def tradeoff(
                 "Accuracy on LAMBADA needs ranks, which a filtered bank does not have. Leave out "
                 "the filter, or name result files with --performance."
             )
-        lambada_source = Scores(opened, lambada_prompts, models, cache)
+        lambada_source = Scores(opened, (lambada_prompts,), models, cache)
         able = Curve.of_items(read_lambada(lambada_source).items, LAMBADA_FAMILY.measures[0])
     answers = read_winobias(gap_source)
     measure = "LAMBADA" if not files or task.startswith("lambada") else task
@@ -117,8 +117,8 @@ def tradeoff(
         match=match,
     )
     return make_study(
-        FAMILY, replace(result, parts=answer_jsd_p(answers)), prompts=read, banks=opened,
-        models=models, missing=partial_notes(opened, read, models),
+        FAMILY, replace(result, parts=answer_jsd_p(answers)), Scores(opened, tuple(read), models),
+        missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for path in files],
     )  # fmt: skip
 

@@ -41,28 +41,18 @@ def unqover(
     """
     from dataclasses import replace
 
-    from logitbank.analysis.families.unqover.metric import (
-        bank_frames,
-        expected_instances,
-        unqover_metric,
-    )
+    from logitbank.analysis.families.unqover.metric import unqover_metric
     from logitbank.analysis.families.unqover.tables import ALL
-    from logitbank.analysis.frames.banks import open_prompts
+    from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
-    opened, names = open_prompts(
-        banks, FAMILY.prompts, prompts, models, title="UnQover", example="unqover-gender"
-    )
-    result = unqover_metric(
-        bank_frames(opened, names, models), topk=topk, he_she=he_she,
-        expected=expected_instances(opened, names),
-    )  # fmt: skip
-    incomplete = result.unqover.filter(split=ALL)
-    missing = missing_sentences(incomplete, "instance", "category")
+    scores = read_scores(banks, prompts, models, family=FAMILY)
+    result = unqover_metric(scores, topk=topk, he_she=he_she)
+    missing = missing_sentences(result.unqover.filter(split=ALL), "instance", "category")
     # The mean over runs is without a limit and without pronouns.
     family = FAMILY if topk is None and not he_she else replace(FAMILY, measures=())
-    return make_study(family, result, prompts=names, banks=opened, models=models, missing=missing)
+    return make_study(family, result, scores, missing=missing)
 
 
 FAMILY = Family(
@@ -109,6 +99,7 @@ FAMILY = Family(
     items=imported(__name__, "read_items"),
     prompts=with_prefix("unqover-"),
     ranks={"unqover": columns("coverage coverage_8 coverage_10")},
+    example="unqover-gender",
     screen={
         "unqover": columns(
             "category split mu mu_low mu_high eta abs_c positional attributive coverage_8 "

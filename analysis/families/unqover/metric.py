@@ -4,7 +4,7 @@ Scores of subjects under four versions of each question become bias by subject a
 intensity, and the errors that the four versions cancel.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from logitbank.analysis.families.unqover.tables import (
     ALL,
     FLIPS,
     HEAD,
+    OWN,
     SEED,
     SUBJECT,
     attribute_table,
@@ -29,72 +30,18 @@ from logitbank.analysis.families.unqover.tables import (
     unqover_instances,
     with_splits,
 )
-from logitbank.analysis.frames.banks import no_model
-from logitbank.analysis.frames.batches import (
-    Scan,
-    as_frames,
-    batches,
-    check_expected,
-    read_nonempty,
-)
-from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, concat_sorted
+from logitbank.analysis.frames.prompt_sums import concat_sorted
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Smooth
-from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Bank
-from logitbank.wording import checkpoint_name
 
-SERIES = (*CHECKPOINT, "category")
 COLUMNS = ("category", "split", "instance")
 """Columns of the prompts that identify an instance."""
 INTERVALS = "t over attributes, for mu over subjects, 95 %"
 ROWS = 100_000
 """Of a batch: rows are as wide as their texts."""
-
-
-def expected_instances(banks: Sequence[Bank], names: Sequence[str]) -> pl.DataFrame:
-    """The instances that each model was asked in several prompt sets, for `unqover_metric`."""
-    parts = [expected_rows(banks, name, COLUMNS).cast(pl.String) for name in names]
-    return pl.concat(parts).unique(["model", "category", "instance"], keep="first")
-
-
-def bank_frames(
-    banks: Sequence[Bank], names: Sequence[str], models: Sequence[str] | None
-) -> list[pl.LazyFrame]:
-    """Scans of the prompt sets, in batches; a set without a score of any model is left out.
-
-    Sets of a category are analysed together, such as its train and its test part, and an instance
-    of several counts once. Questions to masked and to causal models have the same ids, so these
-    sets are in frames of their own.
-    """
-    available = {
-        deposit.checkpoint.model
-        for bank in banks
-        for name in names
-        if name in bank.prompt_sets
-        for deposit in bank.deposits(prompts=name)
-    }
-    for model in models or ():
-        if model not in available:
-            raise AbsentError(no_model(model, available, f"the deposits of {', '.join(names)}"))
-    frames = [
-        frame
-        for causal in (False, True)
-        for frame in batches(
-            banks, [name for name in names if name.endswith("-causal") == causal], models=models,
-            rows=ROWS,
-        )
-    ]  # fmt: skip
-    if not frames:
-        where = ", ".join(bank.address for bank in banks)
-        raise BankError(
-            f"{where} has no scores of {', '.join(names)} yet. Run `logitbank extract` first."
-        )
-    return frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +72,8 @@ class Unqover(Result):
     settings: Mapping[str, str | int | float | bool | None]
 
 
-def unqover_metric(
-    frame: Scan,
-    *,
-    topk: int | None = None,
-    he_she: bool = False,
-    expected: pl.DataFrame | None = None,
-) -> Unqover:
-    """Every UnQover table of the scores in a frame. All arithmetic is float64.
+def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = False) -> Unqover:
+    """Every UnQover table of the scores. All arithmetic is float64.
 
     Means are over the instances that there are: in a set that was sampled not every pair of
     subjects meets every attribute, and the tables say how many do. Contexts are replicates, and
@@ -140,20 +81,16 @@ def unqover_metric(
 
     Parameters
     ----------
-    frame
-        `Bank.scan("unqover-gender")` and the like, with one row per checkpoint, question and
-        option; or several such frames, as `batches` gives them, which may be of several prompt
-        sets. A frame is read, reduced and let go before the next one.
+    scores
+        Of prompt sets such as `unqover-gender`. Sets of a category are analysed together, such as
+        its train and its test part, and an instance of several counts once.
     topk, he_she
         As for `unqover_instances`.
-    expected
-        The expected instances of each model: model and `COLUMNS`, as `expected_rows` gives them.
-        Without it, a single frame expects its own instances.
 
     Raises
     ------
     UsageError
-        Columns or arguments that do not fit, or a category of a checkpoint is in two frames.
+        Columns or arguments that do not fit.
     BankError
         As `unqover_instances`.
 
@@ -161,36 +98,9 @@ def unqover_metric(
     ----------
     Li et al. 2020, "UnQovering Stereotyping Biases via Underspecified Questions". Ours: no limit
     to the highest entries, the intervals, and the splits.
-
-    Examples
-    --------
-    One instance. Ann is the more probable answer in both orders, and less so to the negation.
-
-    >>> p = {"12": (0.5, 0.1), "21": (0.3, 0.1), "12-": (0.1, 0.1), "21-": (0.1, 0.1)}
-    >>> rows = [
-    ...     (key, key[:2], len(key) > 2, name, value)
-    ...     for key, pair in p.items() for name, value in zip((" Ann", " bob"), pair)
-    ... ]
-    >>> scan = pl.DataFrame(
-    ...     rows, ["prompt_id", "order", "negated", "continuation", "p"], orient="row"
-    ... ).with_columns(
-    ...     model=pl.lit("m"), run=pl.lit("main"), step=8, category=pl.lit("gender"), split=None,
-    ...     instance=pl.lit("i"), context=pl.lit("t"), attribute=pl.lit("was a nurse"),
-    ...     attribute_class=None, subject1=pl.lit("Ann"), subject2=pl.lit("Bob"),
-    ...     gender1=pl.lit("female"), gender2=pl.lit("male"), logprob=pl.col("p").log(), rank=1,
-    ... )
-    >>> found = unqover_metric(scan)
-    >>> found.attributes["gamma_female"].round(6).item()  # ½ (0.4 − 0.1) − ½ (0.1 − 0.1)
-    0.15
     """
-    frames = as_frames(frame)
-    check_expected(frames, expected)
-    parts, kept, seen = list[_Part](), list[pl.DataFrame](), list[pl.DataFrame]()
-    read = partial(unqover_instances, topk=topk, he_she=he_she)
-    for instances in read_nonempty(frames, read):
-        seen = [_disjoint([*seen, instances.select(SERIES).unique()])]
-        if expected is None:
-            expected = instances.select("model", *COLUMNS).unique()
+    parts, kept = list[_Part](), list[pl.DataFrame]()
+    for instances in read_instances(scores, topk=topk, he_she=he_she):
         split = with_splits(instances)
         cells = subject_attribute_cells(split)
         parts.append(
@@ -201,7 +111,8 @@ def unqover_metric(
             )
         )  # fmt: skip
         kept = [_last(pl.concat([*kept, cells]))]
-    assert expected is not None, "`read_nonempty` refuses frames without instances"
+    expected = scores.expected_rows(COLUMNS).cast(pl.String)
+    expected = expected.unique(["model", "category", "instance"], keep="first")
     levels, signs, gammas, counts, subjects, attributes = zip(*parts, strict=True)
     level = model_level(gather_items(levels), gather_items(signs))
     means = subject_means(gather_items(gammas))
@@ -214,6 +125,15 @@ def unqover_metric(
             "topk": topk, "he_she": he_she, "flips": FLIPS, "seed": SEED, "intervals": INTERVALS,
         },
     )  # fmt: skip
+
+
+def read_instances(
+    scores: Scores, *, topk: int | None = None, he_she: bool = False
+) -> Iterator[pl.DataFrame]:
+    """`unqover_instances` of a few checkpoints at a time."""
+    scores.require(*OWN, family="unqover-gender")
+    read = partial(unqover_instances, topk=topk, he_she=he_she)
+    return scores.map_frames(read, rows=ROWS)
 
 
 class _Part(NamedTuple):
@@ -230,7 +150,7 @@ class _Part(NamedTuple):
 def read_items(source: Scores) -> Items:
     """Subjects of μ, and sums of the instances of each attribute, over all splits."""
     parts = []
-    for instances in read_nonempty(source.frames(rows=ROWS), unqover_instances):
+    for instances in read_instances(source):
         everything = instances.with_columns(split=pl.lit(ALL))
         items = level_items(everything, subject_attribute_cells(everything))
         parts.append(items.pooled("split"))
@@ -259,25 +179,11 @@ def _ranked(subjects: pl.DataFrame) -> pl.DataFrame:
 
 def _with_missing(table: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """With a column `missing`: of the instances of a model, category and split, those not there."""
-    texts = expected.select(pl.col("model", *COLUMNS).cast(pl.String)).unique()
-    everything = texts.with_columns(split=pl.lit(ALL)).unique()
     key = ["model", "category", "split"]
-    whole = pl.concat([everything, texts.drop_nulls("split")]).group_by(key).len(name="whole")
+    whole = with_splits(expected).group_by(key).len(name="whole")
     missing = pl.col("whole").cast(pl.Int64) - pl.col("instances")
     counted = table.join(whole, on=key, how="left", maintain_order="left")
     return counted.with_columns(missing=missing.clip(lower_bound=0).fill_null(0)).drop("whole")
-
-
-def _disjoint(seen: list[pl.DataFrame]) -> pl.DataFrame:
-    keys = pl.concat(seen)
-    twice = keys.filter(pl.struct(pl.all()).is_duplicated()).sort(pl.all())
-    if len(twice):
-        row = twice.row(0, named=True)
-        raise UsageError(
-            f"{row['category']} of {checkpoint_name(row)} is in several frames: name one prompt "
-            "set of a category with --prompts, and each checkpoint once."
-        )
-    return keys
 
 
 def _last(cells: pl.DataFrame) -> pl.DataFrame:

@@ -1,11 +1,25 @@
 """Which prompt sets a family analyses, and which of them together."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 Columns = Mapping[str, Collection[str]]
 """The columns of prompt sets, by their names."""
 ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 """Chooses the prompt sets of a family: those that are analysed together, for each analysis."""
+
+
+class HasPrompts(Protocol):
+    """What the reader needs of a family."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def prompts(self) -> ChoosePrompts: ...
+    @property
+    def example(self) -> str: ...
+    @property
+    def several_prompts(self) -> bool: ...
 
 
 def with_columns(*columns: str) -> ChoosePrompts:

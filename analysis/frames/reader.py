@@ -6,7 +6,7 @@ checkpoints at a time.
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import polars as pl
 
@@ -21,14 +21,11 @@ from logitbank.analysis.frames.banks import (
     prompt_sets,
 )
 from logitbank.analysis.frames.batches import TOKEN_ROWS, batches, read_nonempty
-from logitbank.analysis.frames.choose import companion
+from logitbank.analysis.frames.choose import HasPrompts, companion
 from logitbank.analysis.frames.expected import expected_rows, token_counts
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank
-
-if TYPE_CHECKING:
-    from logitbank.analysis.family import Family
 
 T = TypeVar("T")
 
@@ -158,7 +155,7 @@ def read_scores(
     models: Sequence[str] | str | None = None,
     steps: Collection[int | None] | None = None,
     *,
-    family: "Family",
+    family: HasPrompts,
     cache: ScanCache | None = None,
     rows: bool = False,
 ) -> Scores:
@@ -190,7 +187,7 @@ def read_scores(
 
 
 def _chosen(
-    banks: Sequence[Bank], requested: Sequence[str] | None, family: "Family"
+    banks: Sequence[Bank], requested: Sequence[str] | None, family: HasPrompts
 ) -> tuple[str, ...]:
     """The requested prompt sets, or those of the family."""
     available = prompt_sets(banks)
@@ -218,7 +215,7 @@ def _chosen(
     return next((names for names in groups if names[0] == name), (name,))
 
 
-def _absent(banks: Sequence[Bank], name: str, family: "Family") -> AbsentError:
+def _absent(banks: Sequence[Bank], name: str, family: HasPrompts) -> AbsentError:
     """The error that no bank has a prompt set, or any of a family, or that it has several."""
     suitable = [names[0] for names in family.prompts(PromptColumns(banks))]
     if suitable:

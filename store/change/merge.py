@@ -42,9 +42,9 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     """Copy the contents of other banks into one, which is created if it does not exist.
 
     The result has all query sets, prompts, heads and whole deposits. Tables and heads that the bank
-    has lost come back. What several banks have must be equal. A whole deposit replaces a part of it
-    in the bank. Options that only another bank's prompts name are then scored from full rows or
-    states. To finish an interrupted merge, make the same call again.
+    has lost come back. Data that several banks have must be the same bytes. A whole deposit
+    replaces a part of it in the bank. Options that only another bank's prompts name are then scored
+    from full rows or states. To finish an interrupted merge, make the same call again.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
 def _require_sound(bank: Bank) -> None:
     """Refuse a damaged source before anything is copied.
 
-    Missing tables may be in another bank. Foreign files, indices and metadata of arrays and groups
-    are not copied. A copy of a bank at a URL was verified when it was opened.
+    Missing tables may be in another bank. Foreign files, indices and groups are not copied. A copy
+    of a bank at a URL was verified when it was opened.
     """
     if bank.url is not None:
         return
@@ -118,8 +118,8 @@ def _require_sound(bank: Bank) -> None:
             objects.require_file(objects.plain_path(bank.path, each.path))
     for each in damage:
         is_lost_table = index.is_table(each.path) and each.problem == "missing"
-        is_derived = each.remedy is Remedy.REWRITE and each.path.endswith("/zarr.json")
-        if not (is_lost_table or is_derived or each.remedy in (Remedy.REMOVE, Remedy.PUSH)):
+        is_group = index.is_group(each.path)
+        if not (is_lost_table or is_group or each.remedy in (Remedy.REMOVE, Remedy.PUSH)):
             raise DamagedError(
                 f"{bank.path}/{each.path} is {each.problem} ({each.detail}), so nothing was copied."
                 f" {each.remedy.format(bank=bank.path)}"

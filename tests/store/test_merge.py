@@ -134,14 +134,6 @@ def test_equal_deposits_add_nothing(tmp_path: Path) -> None:
     assert digests(one.path) == before
 
 
-def test_deposits_that_were_compressed_otherwise_are_equal(tmp_path: Path) -> None:
-    one, two = part(tmp_path / "1"), part(tmp_path / "2")
-    scores_part = deposit_folder(two) / "scores/all.parquet"
-    pl.read_parquet(scores_part).write_parquet(scores_part, compression="lz4")
-    recommit(deposit_folder(two), "scores/all.parquet")
-    assert merge(one.path, two.path).deposits == 0
-
-
 def conflicting(path: Path, what: str) -> Bank:
     if what in ("logits", "scores", "listed"):
         bank = new_bank(path)
@@ -177,9 +169,9 @@ def conflicting(path: Path, what: str) -> Bank:
         ("compute", "compute_dtype is bfloat16, not None"),
         ("block_rows", "block_rows is 5, not 4"),
         ("keep", "keep is options, not full.*logitbank shrink"),
-        ("logits", "[0-9]+ scores differ, the first of query 4|logprobs of rows 4–7 differ"),
-        ("scores", "1 scores differ, the first of query 2, token 4"),
-        ("listed", "1 scores differ, the first of query 0, token 5"),
+        ("logits", r"logprobs/c/1/0 differs .* remove one of the two folders"),
+        ("scores", r"scores/all\.parquet differs"),
+        ("listed", r"scores/all\.parquet differs"),
     ],
 )
 def test_a_conflict_names_the_deposit_and_copies_nothing(
@@ -260,15 +252,10 @@ def test_other_scores_of_the_same_further_options_are_a_conflict(tmp_path: Path)
     for bank in banks:
         rescore(bank.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
     (file,) = deposit_folder(banks[1]).glob("scores/options-*.parquet")
-    table = pl.read_parquet(file)
-    for change, differs in ((pl.col("logit"), False), (pl.col("logit") + 1, True)):
-        table.with_columns(change).write_parquet(file, compression="uncompressed")
-        recommit(deposit_folder(banks[1]), f"scores/{file.name}")
-        if not differs:
-            assert merge(banks[0].path, banks[1].path).deposits == 0
-            continue
-        with pytest.raises(BankError, match=rf"scores/{file.name} differ"):
-            merge(banks[0].path, banks[1].path)
+    pl.read_parquet(file).with_columns(pl.col("logit") + 1).write_parquet(file)
+    recommit(deposit_folder(banks[1]), f"scores/{file.name}")
+    with pytest.raises(BankError, match=rf"scores/{file.name} differs"):
+        merge(banks[0].path, banks[1].path)
 
 
 def test_licenses_are_kept(tmp_path: Path) -> None:
@@ -331,17 +318,6 @@ def test_a_hostile_source_is_refused(
     with pytest.raises(BankError, match=message):
         merge(tmp_path / "m", bank.path)
     assert not list((tmp_path / "m").rglob("seal.json"))
-
-
-def test_array_metadata_of_a_source_are_not_copied(tmp_path: Path) -> None:
-    bank = part(tmp_path / "1")
-    path = deposit_folder(bank) / "logprobs/zarr.json"
-    sound = path.read_text()
-    path.write_text(sound.replace("crc32c", "pickle"))
-    merge(tmp_path / "m", bank.path)
-    merged = Bank.open(tmp_path / "m")
-    assert (deposit_folder(merged) / "logprobs/zarr.json").read_text() == sound
-    assert verify(merged) == ()
 
 
 @pytest.mark.parametrize("host", ["ada", "bob"])

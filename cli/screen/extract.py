@@ -237,8 +237,8 @@ def forecast(summary: "Summary") -> Iterator[str]:
     if estimate is not None:
         yield (
             f"Time: about {duration(estimate.seconds)} on {counted(estimate.workers, 'worker')} "
-            f"(GPU-hours {estimate.worker_hours:.2g}) without downloads: {estimate.load_s:.3g} s "
-            f"to start, {estimate.checkpoint_s:.3g} s per checkpoint, "
+            f"(GPU-hours {estimate.worker_hours:.2g}) without downloads and reference checks: "
+            f"{estimate.load_s:.3g} s to start, {estimate.checkpoint_s:.3g} s per checkpoint, "
             f"{counted(estimate.tokens, 'token')} at {estimate.tokens_per_s:,.0f} tokens/s"
         )
         yield (

@@ -51,7 +51,7 @@ class Estimate:
     """Expected duration of a plan, measured with some queries on one checkpoint."""
 
     load_s: float
-    """Start of an engine, once for each worker and each of the `models`."""
+    """Start of an engine with its imports, once for each worker and each of the `models`."""
     checkpoint_s: float
     """Fixed time of each checkpoint: weights reloaded and proved, deposits sealed."""
     tokens_per_s: float
@@ -68,7 +68,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Duration without waiting for downloads.
+        """Duration without downloads and reference checks.
 
         An upper limit if a model has fewer checkpoints than there are workers, because each worker
         is assumed to start an engine for every model.

@@ -3,14 +3,17 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from logitbank.cli.screen.extract import forecast
+from logitbank.engine import sample
 from logitbank.engine.plan.plan import Plan
 from logitbank.engine.sample import Estimate
-from logitbank.engine.workers.events import Summary
+from logitbank.engine.workers.events import CheckpointDone, Summary
 from logitbank.errors import EngineError
+from logitbank.store import CheckpointId
 from tests.support.checkpoints import make_series
 from tests.support.fakes import TEXTS, FakeBackend, go, questions, request_for, write_series
 from tests.support.resolved import run
@@ -53,6 +56,22 @@ def test_a_sample_is_measured_and_nothing_is_left(
     assert " on 1 worker (GPU-hours " in text[1]
     # A twelfth of 560 rows is 46; five runs of 9 neighbours are 45 of them.
     assert text[2].startswith("Measured on 45 contexts of one checkpoint (0.08 of the plan) in ")
+
+
+def test_the_start_of_an_engine_is_measured_with_its_imports(
+    tmp_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 60.0, 70.0])  # before the worker, after its first job, at the end
+    monkeypatch.setattr(sample, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    spent = {"load": 1.0, "swap": 2.0, "score": 3.0}
+    done = CheckpointDone(CheckpointId("sample"), 6.0, spent, tokens=30)  # type: ignore[arg-type]
+    monkeypatch.setattr(sample, "_run", lambda *_: done)
+    series = write_series(tmp_path / "tiny", "step0")
+    request = request_for(series, questions(*TEXTS))
+    estimate = run(tmp_path / "b", request, dry_run=True).estimate
+    assert estimate is not None
+    assert (estimate.load_s, estimate.checkpoint_s, estimate.tokens_per_s) == (55.0, 2.0, 10.0)
+    assert estimate.sample_s == 70.0
 
 
 @pytest.mark.parametrize("checkpoints", [1, 3])

@@ -227,12 +227,12 @@ class Deposit:
     def group(self) -> "zarr.Group":
         """The deposit as a read-only Zarr group with its attributes and arrays.
 
-        The arrays are `logsumexp`, and `logprobs` or `hidden` at keep levels full and hidden. Zarr
-        checks the CRC-32C of each chunk, but no commit: rows that are not in the bank are NaN.
+        The arrays are `logsumexp`, and `logprobs` or `hidden` at keep levels full and hidden. Rows
+        that are not in the bank are NaN. Each shard is compared with its commit at its first use.
         """
         from logitbank.store.read.zarr_view import zarr_group
 
-        return zarr_group(self.path)
+        return zarr_group(self.bank, commits.relative_folder(self.path))
 
     def head(self) -> StoredHead:
         """The LM head of the states, or DamagedError if it is missing or does not fit."""

@@ -103,6 +103,8 @@ def push(
     plan = moves(requested, stored, location=place.url)
     kept = _send(plan, Source(opened.path), place, progress)
     publish(place, {**stored, **plan.sent, **kept})
+    if bank_url(target) is None:
+        remove_dead(Path(target))
     return _transfer(requested, plan, opened.path, models, steps, prompts)
 
 

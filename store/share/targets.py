@@ -17,7 +17,6 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.staging import (
     Staging,
     any_staging,
-    remove_dead,
     remove_dead_folders,
     remove_dead_staging,
 )
@@ -269,5 +268,4 @@ class Folder:
                 with objects.temporary_file(self._root / name, data) as prepared:
                     prepared.replace(self._root / name)
             objects.sync(self._root)
-        remove_dead(self._root)
         return True

@@ -463,13 +463,6 @@ print(*map(float, rows(Path(sys.argv[3]), 1)[2]))
     assert "logprobs/c/1/0 differs from its commit" in read().stderr
 
 
-def test_committed_shard_alone_is_no_commit(bank: Bank) -> None:
-    (deposit_folder(bank, 1) / "commits" / "1.json").unlink()
-    assert (deposit_folder(bank, 1) / "logprobs/c/1/0").is_file()
-    (deposit,) = bank.deposits(CheckpointId("org/model", step=1))
-    assert deposit.committed() == {0}
-
-
 def test_what_may_be_deleted_may_be_deleted(bank: Bank) -> None:
     expected = bank.scan("parity").sort("step", "row", "token").collect()
     (bank.path / "org%2Fmodel" / "zarr.json").unlink()

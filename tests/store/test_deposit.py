@@ -1,7 +1,6 @@
 import errno
 import fcntl
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +21,9 @@ from logitbank.store import (
 from logitbank.store.deposits.scores import committed_parts, query_logsumexp, scan_parts
 from logitbank.store.files import disk, objects
 from logitbank.store.format.commits import Committed
-from logitbank.store.read.missing_scores import missing_options
 from tests.support.small_banks import (
     block_data,
     new_bank,
-    prompt_table,
     spec,
 )
 
@@ -146,31 +143,6 @@ def test_lower_levels_refuse_full_rows(tmp_path: Path) -> None:
             writer.write(0, block_data(spec().layout, 0))
 
 
-def test_sealed_deposit_has_six_objects_and_its_shards(tmp_path: Path) -> None:
-    bank = filled(tmp_path / "b", 0, 1, 2)
-    before = only_deposit(bank)
-    scores, logprobs, logsumexp = before.scores().collect(), before.logprobs(), before.logsumexp()
-    with bank.begin(spec()) as writer:
-        writer.seal()
-        writer.seal()
-    deposit = only_deposit(bank)
-    shards = {f"logprobs/c/{block}/0" for block in range(3)}
-    assert files(deposit.path) - shards == {
-        "zarr.json",
-        "logprobs/zarr.json",
-        "logsumexp/zarr.json",
-        "logsumexp/c/0",
-        "scores/all.parquet",
-        "commits/seal.json",
-    }
-    assert deposit.sealed
-    assert deposit.committed() == {0, 1, 2}
-    assert bank.begin(spec()).missing() == []
-    assert deposit.scores().collect().equals(scores)
-    np.testing.assert_array_equal(deposit.logprobs(), logprobs)
-    np.testing.assert_array_equal(deposit.logsumexp(), logsumexp)
-
-
 def test_block_written_after_the_seal_is_dropped(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     with bank.begin(spec()) as slow, bank.begin(spec()) as fast:
@@ -182,32 +154,6 @@ def test_block_written_after_the_seal_is_dropped(tmp_path: Path) -> None:
         slow.seal()
     assert only_deposit(bank).committed() == {0, 1, 2}
     assert verify(bank) == ()
-
-
-@pytest.mark.parametrize("step", ["all.parquet", "logsumexp", "seal.json", "some unlinked"])
-def test_seal_killed_between_two_steps_is_finished_by_the_next(tmp_path: Path, step: str) -> None:
-    """Puts together what is on disk when a seal dies after `step`."""
-    bank = filled(tmp_path / "b", 0, 1, 2)
-    before = shutil.copytree(tmp_path / "b", tmp_path / "before")
-    expected = only_deposit(bank).scores().collect()
-    bank.begin(spec()).seal()
-    after = only_deposit(bank).path
-    inside = after.relative_to(tmp_path / "b")
-    steps = ["all.parquet", "logsumexp", "seal.json", "some unlinked"]
-    made = ["scores/all.parquet", "logsumexp/c/0", "commits/seal.json"][: steps.index(step) + 1]
-    for path in made:
-        (before / inside / path).parent.mkdir(exist_ok=True, parents=True)
-        shutil.copy(after / path, before / inside / path)
-    if step == "some unlinked":
-        (before / inside / "scores" / "0.parquet").unlink()
-        (before / inside / "commits" / "1.json").unlink()
-
-    killed = Bank.open(before)
-    assert only_deposit(killed).scores().collect().equals(expected)
-    assert only_deposit(killed).committed() == {0, 1, 2}
-    assert verify(killed) == ()
-    killed.begin(spec()).seal()
-    assert files(before) == files(tmp_path / "b")
 
 
 def test_reader_that_meets_a_seal_reads_the_sealed_parts(tmp_path: Path) -> None:
@@ -292,37 +238,10 @@ def test_a_full_disk_error_has_a_fix(tmp_path: Path) -> None:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def test_commits_are_exclusive_and_never_half_written(tmp_path: Path) -> None:
-    assert objects.write_new(tmp_path / "a.json", b"first")
-    assert not objects.write_new(tmp_path / "a.json", b"second")
-    assert files(tmp_path) == {"a.json"}
-    assert (tmp_path / "a.json").read_bytes() == b"first"
-
-
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a//b", "a/../../b", "a\\b", "a\0b", ""])
 def test_paths_out_of_the_bank_are_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(BankError, match="is not a path inside a bank"):
         objects.plain_path(tmp_path, path)
-
-
-def test_new_options_are_read_from_stored_rows(tmp_path: Path) -> None:
-    bank = filled(tmp_path / "b", 0, 1, 2, seal=True)
-    deposit = only_deposit(bank)
-    assert missing_options(deposit) is None
-    bank.add_prompts("more", prompt_table().with_columns(token=pl.lit(0, pl.Int32)).filter(
-        pl.col("option") == "yes", pl.col("row") > 7))  # fmt: skip
-    missing = missing_options(deposit)
-    assert missing is not None
-    assert [missing.of(row).tolist() for row in range(10)] == [[]] * 8 + [[0], [0]]
-    rescore(deposit, missing)
-    rescore(deposit, missing)
-    assert missing_options(deposit) is None
-    assert deposit.scores().collect().height == 32
-    part = deposit.scores().filter(~pl.col("exact")).sort("query").collect()
-    rows = deposit.logprobs([8, 9])
-    assert part["rank"].to_list() == [1 + int((row > row[0]).sum()) for row in rows]
-    assert len(files(deposit.path)) == 8 + 3
-    assert verify(bank) == ()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

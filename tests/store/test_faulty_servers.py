@@ -1,7 +1,5 @@
 """Banks at URLs behind a proxy that spoils answers: never a wrong number, an error of one line."""
 
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,11 +10,11 @@ from logitbank.errors import LogitbankError
 from logitbank.store import Bank, verify
 from logitbank.store.share import remote
 from logitbank.store.share.push import pull, push
-from tests.support.dataset_hub import TOKEN, DatasetHub
+from tests.support.dataset_hub import DatasetHub
 from tests.support.fault_proxy import FaultProxy
 from tests.support.file_server import FileServer
 from tests.support.marks import whole
-from tests.support.s3_server import BUCKET, S3Server
+from tests.support.s3_server import S3Server
 from tests.support.small_banks import fill, new_bank, spec
 
 pytest.importorskip("obstore")
@@ -41,41 +39,26 @@ def quick(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 
-@pytest.fixture(scope="module")
-def s3_proxy() -> Iterator[FaultProxy]:
-    with S3Server() as server, FaultProxy(server.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def hub_proxy() -> Iterator[FaultProxy]:
-    with DatasetHub() as server, FaultProxy(server.endpoint) as proxy:
-        yield proxy
+@pytest.fixture
+def s3_place(
+    s3_server: S3Server, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[FaultProxy, str]]:
+    with FaultProxy(s3_server.endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        yield proxy, s3
 
 
 @pytest.fixture
-def s3(s3_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> tuple[FaultProxy, str]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in (("ACCESS_KEY_ID", "tester"), ("SECRET_ACCESS_KEY", "secret")):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_proxy.endpoint)
-    s3_proxy.spoil()
-    return s3_proxy, f"s3://{BUCKET}/{uuid.uuid4().hex}/bank"
+def hub_place(
+    hub_server: DatasetHub, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[FaultProxy, str]]:
+    with FaultProxy(hub_server.endpoint) as proxy:
+        monkeypatch.setenv("HF_ENDPOINT", proxy.endpoint)
+        yield proxy, hub
 
 
 @pytest.fixture
-def hub(hub_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> tuple[FaultProxy, str]:
-    monkeypatch.setenv("HF_ENDPOINT", hub_proxy.endpoint)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    hub_proxy.spoil()
-    return hub_proxy, f"hf://datasets/lab/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[tuple[FaultProxy, str]]:
+def web_place(tmp_path: Path) -> Iterator[tuple[FaultProxy, str]]:
     (tmp_path / "www").mkdir()
     with FileServer(tmp_path / "www") as server, FaultProxy(server.endpoint) as proxy:
         yield proxy, f"{proxy.endpoint}/bank"
@@ -111,7 +94,7 @@ def right_or_one_line(call: Callable[[], object]) -> None:
 def test_a_spoilt_answer_gives_a_reader_no_wrong_number(
     tmp_path: Path, request: pytest.FixtureRequest, place: str, times: int
 ) -> None:
-    proxy, url = request.getfixturevalue(place)
+    proxy, url = request.getfixturevalue(f"{place}_place")
     bank = bank_of(tmp_path / "bank", 0, 1)
     push(bank.path, tmp_path / "www" / "bank" if place == "web" else url)
     for fault in FAULTS:
@@ -138,7 +121,7 @@ def test_a_spoilt_answer_makes_no_push_publish_a_wrong_number(
     tmp_path: Path, request: pytest.FixtureRequest, place: str, fault: str
 ) -> None:
     """Others' deposit stays, and the same push ends well once the fault is gone."""
-    proxy, base = request.getfixturevalue(place)
+    proxy, base = request.getfixturevalue(f"{place}_place")
     theirs, mine = bank_of(tmp_path / "theirs", 0), bank_of(tmp_path / "mine", 1)
     both = bank_of(tmp_path / "both", 0, 1)
     spoilt = 0
@@ -163,7 +146,7 @@ def test_a_slow_drip_is_one_error(
 ) -> None:
     """At most 1,280 bytes a second, whatever the machine does."""
     monkeypatch.undo()
-    proxy, url = request.getfixturevalue(place)
+    proxy, url = request.getfixturevalue(f"{place}_place")
     monkeypatch.setenv("LOGITBANK_CACHE", str(tmp_path / "cache"))
     bank = bank_of(tmp_path / "bank", 0)
     push(bank.path, tmp_path / "www" / "bank" if place == "web" else url)

@@ -24,6 +24,7 @@ from logitbank.errors import DamagedError, UsageError
 from logitbank.store import Bank, Deposit, merge, verify
 from logitbank.store.files import documents
 from logitbank.store.files.objects import compute_digest
+from logitbank.store.format import parquet
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.parquet import MAX_TEXT
 from logitbank.store.format.shards import blosc_bytes, shard
@@ -325,10 +326,13 @@ def test_texts_of_a_table_are_bounded(tmp_path: Path) -> None:
     assert "has a text of 16,777,217 bytes. The maximum is 16,777,216." in damage.detail
 
 
-def test_all_texts_of_a_table_together_are_bounded(tmp_path: Path) -> None:
+def test_all_texts_of_a_table_together_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bank = new_bank(tmp_path / "b")
-    one = prompt_table().head(1).with_columns(text=pl.lit("x" * MAX_TEXT))
+    monkeypatch.setattr(parquet, "MAX_TEXTS", 2**24)
+    one = prompt_table().head(1).with_columns(text=pl.lit("x" * 100_000))
     path = bank.path / "prompts" / f"all-{'0' * 12}.parquet"
     write_table(bank.path, path, one.select(pl.all().repeat_by(300).explode()), {})
     (damage,) = verify(bank)
-    assert "has texts of 5,03" in damage.detail
+    assert "has texts of 30,0" in damage.detail

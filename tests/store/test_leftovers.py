@@ -2,14 +2,15 @@
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from logitbank.store import Bank, CheckpointId, Filter, describe, merge, shrink, verify
-from logitbank.store.files import objects
-from logitbank.store.share.push import push
+from logitbank.store import Bank, CheckpointId, Filter, describe, merge, repair, shrink, verify
+from logitbank.store.files import locks, objects, staging
+from logitbank.store.share.push import pull, push
 from tests.support.small_banks import QUERY_SET, logits, new_bank
 
 HEX = "0123456789abcdef0123456789abcdef"
@@ -35,22 +36,39 @@ def test_describe_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     assert verify(Bank.open(root)) == ()
 
 
-def test_merge_clears_what_killed_writers_left_even_where_nothing_lacks(tmp_path: Path) -> None:
-    first, second = full_bank(tmp_path / "a"), full_bank(tmp_path / "b", 8)
-    merge(tmp_path / "all", first.path, second.path)
-    sound = names(tmp_path / "all")
-    deposit = Bank.open(tmp_path / "all").deposits()[0].path
-    for folder in (tmp_path / "all", tmp_path / "all" / "queries", tmp_path / "all" / "prompts",
-                   *list(deposit.parents)[:3], deposit, deposit / "commits"):  # fmt: skip
+CLEARS: dict[str, Callable[[Path, Path], object]] = {
+    "merge": lambda bank, source: merge(bank, source),
+    "push": lambda bank, source: push(source, bank),
+    "pull": lambda bank, source: pull(source, bank),
+    "repair": lambda bank, _: repair(Bank.open(bank), verify(Bank.open(bank))),
+}
+
+
+@pytest.mark.parametrize("command", CLEARS)
+def test_what_killed_writers_left_is_cleared_and_what_live_ones_hold_stays(
+    tmp_path: Path, command: str
+) -> None:
+    source, bank = full_bank(tmp_path / "a").path, tmp_path / "b"
+    pull(source, bank)
+    deposit = Bank.open(bank).deposits()[0].path
+    CLEARS[command](bank, source)  # a push adds an index
+    sound = names(bank)
+    for folder in (bank, bank / "prompts", *[*deposit.parents][:3], deposit, deposit / "commits"):
         (folder / f".zarr.json-{HEX}").write_text("half")
-    (tmp_path / "all" / "queries" / f".q-0123456789abcdef.parquet-{HEX}").touch()
-    (deposit / f".staging-{HEX}").mkdir()
-    (deposit / f".staging-{HEX}" / "owner").touch()
-    (deposit / f".staging-{HEX}" / "shard").touch()
-    assert names(tmp_path / "all") != sound
-    done = merge(tmp_path / "all", first.path, second.path)
-    assert (done.deposits, done.tables) == (0, 0)
-    assert names(tmp_path / "all") == sound
+    for folder in (bank, deposit):
+        (folder / f".staging-{HEX}").mkdir()
+        for name in ("owner", "shard"):
+            (folder / f".staging-{HEX}" / name).touch()
+    (deposit.parent / f".gone-{HEX}").mkdir()
+    for lock in (bank / ".lock", bank / ".index.lock", deposit / ".lock"):
+        lock.touch()
+    live = staging.Staging(bank)
+    with locks.locked(deposit.parent / ".lock"):
+        CLEARS[command](bank, source)
+        assert live.path.exists()
+        assert (deposit.parent / ".lock").exists()
+    live.remove()
+    assert names(bank) == sound
 
 
 def test_what_a_live_writer_prepares_is_left_alone(tmp_path: Path) -> None:

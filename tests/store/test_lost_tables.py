@@ -16,7 +16,6 @@ from tests.support.command import Call
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
-    block_data,
     fill,
     prompt_table,
     spec,
@@ -93,19 +92,6 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     assert damaged(pushed) == [("index.json.gz", "changed")]
     push(bank.path, pushed.path)
     assert verify(pushed) == ()
-
-
-def test_a_bank_that_was_sealed_or_grew_after_it_was_pushed_is_whole(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "b")
-    bank.add_query_set(QUERY_SET)
-    writer = bank.begin(spec(0))
-    for block in range(3):
-        writer.write(block, block_data(writer.layout, block))
-    push(bank.path, tmp_path / "pushed")
-    with Bank.open(tmp_path / "pushed").begin(spec(0)) as there:
-        there.seal()
-    assert not list((tmp_path / "pushed").glob("*/*/*/*/commits/0.json"))
-    assert verify(tmp_path / "pushed") == ()
 
 
 @pytest.mark.parametrize("folder", ["prompts", "tokens"])

@@ -2,13 +2,9 @@
 
 import gzip
 import json
-import os
 import shutil
-import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +22,9 @@ from logitbank.store.share.push import open_target, pull, push
 from logitbank.store.share.s3 import S3, s3_store
 from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source, publish, stored_objects
+from tests.support.fault_proxy import FaultProxy
 from tests.support.file_server import FileServer
-from tests.support.s3_server import BUCKET, S3Server
+from tests.support.s3_server import S3Server
 from tests.support.small_banks import block_data, fill, new_bank, spec
 
 obstore = pytest.importorskip("obstore")
@@ -35,25 +32,9 @@ pytest.importorskip("huggingface_hub")
 pytest.importorskip("moto")
 
 
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    with S3Server() as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def empty_cache(cache: Path) -> None:
     pass
-
-
-@pytest.fixture
-def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in s3_server.environment.items():
-        monkeypatch.setenv(name, value)
-    s3_server.behave()
-    return f"s3://{BUCKET}/{uuid.uuid4().hex}/bank"
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -375,42 +356,20 @@ def test_odd_addresses_in_variables_are_one_line(
             call()
 
 
-class _Portal(BaseHTTPRequestHandler):
-    """The page of a login, in answer to everything."""
-
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b"<html><body>Sign in to the network</body></html>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", '"0"')
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def portal() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def portal(s3_server: S3Server) -> Iterator[str]:
+    """An address that answers everything with the page of a login."""
+    with FaultProxy(s3_server.endpoint) as proxy:
+        proxy.spoil("html")
+        yield proxy.endpoint
 
 
 def test_the_page_of_a_login_is_neither_a_bank_nor_an_empty_place(
     tmp_path: Path, s3: str, portal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = make(tmp_path / "1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", portal)
-    monkeypatch.setenv("HF_ENDPOINT", portal)
-    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    for name, value in (("AWS_ENDPOINT_URL", portal), ("HF_ENDPOINT", portal), ("HF_TOKEN", "x")):
+        monkeypatch.setenv(name, value)
     for url in (s3, "hf://datasets/lab/bank", f"{portal}/bank"):
         for call in (lambda url=url: Bank.open(url), lambda url=url: pull(url, tmp_path / "back")):
             with pytest.raises(BankError, match=r"is not an index of a bank|is not available"):

@@ -339,10 +339,7 @@ def test_an_interrupted_pull_is_resumed(served: FileServer, tmp_path: Path) -> N
     [
         ({"status": 404}, BankFormatError),
         ({"status": 403}, RemoteError),
-        ({"cut": "index"}, RemoteError),
         ({"change": "index"}, DamagedError),
-        ({"cut": "scores"}, RemoteError),
-        ({"change": "scores"}, RemoteError),
         ({"gone": "scores"}, RemoteError),
         ({"limited": 99, "limit": {}}, RemoteError),
     ],
@@ -360,13 +357,6 @@ def test_a_failed_copy_is_one_error_that_names_the_url(
     served.behave()
     push(f"{served.url}/bank", tmp_path / "further")
     assert verify(Bank.open(tmp_path / "further")) == ()
-
-
-def test_limits_of_a_server_are_waited_for(bank: Bank, served: FileServer, tmp_path: Path) -> None:
-    publish(bank, tmp_path)
-    served.behave(limited=2, limit={"Retry-After": "0"})
-    assert Bank.open(f"{served.url}/bank").info().equals(bank.info())
-    assert [sent.status for sent in served.log()][:3] == [429, 429, 200]
 
 
 @pytest.mark.parametrize("how", [{"chunked": True}, {"packed": "heeding"}, {"packed": "always"}])
@@ -433,6 +423,9 @@ def test_unsupported_addresses_are_refused(
         with pytest.raises(UsageError):
             call(address)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_address_is_a_url_or_a_folder() -> None:
     assert bank_url("S3://Bucket/b") == "s3://Bucket/b"
     assert bank_url("C:/banks/b") is None, "a drive"
     with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9/x"):

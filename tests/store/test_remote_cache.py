@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logitbank.errors import DamagedError, UsageError
+from logitbank.errors import DamagedError, DiskSpaceError, UsageError
 from logitbank.store import Bank
 from logitbank.store.share.push import push
 from tests.support.fault_points import stopped
@@ -194,6 +194,15 @@ def test_a_copy_that_was_killed_is_completed_by_the_next_call(
         shutil.rmtree(cache)
         number *= 2
     assert number > 8
+
+
+def test_a_full_cache_disk_is_reported(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise DiskSpaceError("the disk of the cache is full")
+
+    monkeypatch.setattr("logitbank.store.share.local.download", full)
+    with pytest.raises(DiskSpaceError, match="the cache is full"):
+        Bank.open(f"{server.url}/bank")
 
 
 def test_an_odd_file_in_the_cache_is_told_as_that_of_the_cache(

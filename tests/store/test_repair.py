@@ -1,10 +1,7 @@
 """Damage of every kind: found, named, taken out, and filled again by the same writes."""
 
-import itertools
-import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -102,36 +99,6 @@ def test_a_damaged_deposit_is_removed_and_made_again_bit_for_bit(
         )
         np.testing.assert_array_equal(deposit(bank, again).logprobs(), expected)
     assert verify(bank) == ()
-
-
-@pytest.mark.parametrize("stop", [0, 1, 4])
-def test_a_killed_repair_is_finished_by_the_next(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, stop: int
-) -> None:
-    """Killed at its n-th rename or removal, it leaves a bank that opens and repairs."""
-    (deposit(bank, 0).path / "logprobs/c/2/0").unlink()
-    damage, count = verify(bank), itertools.count()
-
-    def dying(change: Callable[..., object]) -> Callable[..., object]:
-        def stopped(*arguments: object, **named: object) -> object:
-            if next(count) == stop:
-                raise KeyboardInterrupt
-            return change(*arguments, **named)
-
-        return stopped
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", dying(Path.rename))
-        patch.setattr(os, "unlink", dying(os.unlink))
-        with pytest.raises(KeyboardInterrupt):
-            repair(bank, damage)
-    opened = Bank.open(bank.path)
-    assert [own.checkpoint.step for own in opened.deposits()] == ([0, 1] if stop == 0 else [1])
-    repair(opened, verify(opened))
-    assert verify(opened) == ()
-    assert not [*bank.path.rglob(".gone*")]
-    fill(opened, 0)
-    assert deposit(opened, 0).sealed
 
 
 def test_a_repair_names_the_commands_that_make_the_deposits_again(tmp_path: Path) -> None:

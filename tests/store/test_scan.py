@@ -144,21 +144,6 @@ def test_a_bank_without_prompts_or_deposits_is_refused(tmp_path: Path) -> None:
         new_bank(tmp_path / "b").scan("parity")
 
 
-def test_rescored_options_join_the_others(tmp_path: Path) -> None:
-    bank = new_bank(tmp_path / "b")
-    only = deposit(bank, np.tile(np.arange(6.0), (10, 1)), step=0)
-    bank.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
-    with pytest.raises(BankError, match=r"20 options .*Bank.rescore"):
-        bank.scan("late")
-    missing = missing_options(only)
-    assert missing is not None
-    rescore(only, missing)
-    found = bank.scan("late").filter(prompt_id="p9").sort("option").collect()
-    assert found.select("token", "rank", "exact").rows() == [(3, 3, False), (0, 6, False)]
-    np.testing.assert_allclose(found["logit"], [3, 0], atol=1e-5)
-    assert bank.scan("parity").collect()["exact"].all()
-
-
 @pytest.mark.parametrize("left", [0, 100, -1])
 @pytest.mark.parametrize("file", ["prompts/parity-*.parquet", "m/main/0/q-*/scores/all.parquet"])
 @pytest.mark.parametrize("signed", [False, True])

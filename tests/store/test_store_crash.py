@@ -28,22 +28,19 @@ def output(work: str, *arguments: object) -> str:
     return ended.stdout
 
 
-# A stride of 1 covers each of the 170 changes and takes eleven times as long as one of 11.
-@pytest.mark.parametrize("stride", [17, whole(11)])
-def test_writer_killed_before_any_change_leaves_a_bank_that_can_be_finished(
-    tmp_path: Path, stride: int
+# A stride of 1 covers each change and takes eleven times as long as one of 11.
+@pytest.mark.parametrize(
+    ("command", "stride"),
+    [
+        ("write", 17),
+        whole("write", 11),
+        *(whole(command, 13) for command in ("push", "pull", "merge", "shrink", "repair")),
+    ],
+)
+def test_command_killed_before_any_change_is_completed_by_the_same_command(
+    tmp_path: Path, command: str, stride: int
 ) -> None:
-    changes = int(output("killed_before_changes", tmp_path, stride))
-    assert changes > 100
-
-
-@pytest.mark.parametrize(("seed", "by"), [(1, "SIGKILL"), (2, "SIGKILL"), (3, "SIGINT")])
-def test_writer_stopped_again_and_again_resumes_bit_for_bit(
-    tmp_path: Path, seed: int, by: str
-) -> None:
-    left = json.loads(output("stopped_again_and_again", tmp_path, seed, by))
-    assert left == sorted(left), "a block was lost"
-    assert left[-1] > 0
+    assert int(output("killed_commands", tmp_path, command, stride)) > 100
 
 
 @pytest.mark.parametrize("stride_kb", [28, whole(12)])

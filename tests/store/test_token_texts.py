@@ -1,14 +1,13 @@
 """A bank keeps what the tokens of a tokenizer say, and takes and gives tokens by it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.errors import AbsentError, DamagedError, UsageError
-from logitbank.store import Bank, CheckpointId, Query, QuerySet, merge, repair, shrink, verify
+from logitbank.errors import AbsentError, UsageError
+from logitbank.store import Bank, CheckpointId, Query, QuerySet, merge, shrink, verify
 from logitbank.store.format import index
 from logitbank.store.share.selection import chosen
 from logitbank.store.tables.token_texts import tokens_files
@@ -137,42 +136,6 @@ def test_texts_go_where_their_query_sets_go(bank: Bank, tmp_path: Path) -> None:
     others.add_tokens(TOKENIZER, token_table().with_columns(text=pl.lit("x")))
     assert merge(bank.path, others.path).tables == 0
     assert bank.tokens(TOKENIZER).equals(token_table())
-
-
-def test_damaged_texts_are_named_and_made_again_where_they_can_be(bank: Bank) -> None:
-    (table,) = bank.path.glob("tokens/*.parquet")
-    beside = table.with_name(f"{table.name}.sha256")
-    beside.unlink()
-    (damage,) = verify(bank)
-    assert (damage.path, damage.problem) == (f"tokens/{beside.name}", "missing")
-    assert repair(bank, [damage]).restored == (f"tokens/{beside.name}",)
-    assert verify(bank) == ()
-    table.write_bytes(table.read_bytes()[:-1])
-    (table.parent / "run_me.py").touch()
-    assert sorted((d.path, d.problem) for d in verify(bank)) == [
-        (f"tokens/{table.name}", "changed"),
-        ("tokens/run_me.py", "foreign"),
-    ]
-    assert repair(bank, verify(bank)).restored == ()
-
-
-READERS: dict[str, Callable[[Bank], object]] = {
-    "tokens": Bank.tokens,
-    "logprobs": lambda bank: bank.deposits()[0].logprobs(tokens=[" no"]),
-    "sql": lambda bank: bank.sql("SELECT token_text FROM options").collect(),
-    "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
-    "push": lambda bank: chosen(bank.path),
-}
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_damaged_texts_are_refused(bank: Bank, reader: str) -> None:
-    (table,) = bank.path.glob("tokens/*.parquet")
-    data = bytearray(table.read_bytes())
-    data[len(data) // 2] ^= 1
-    table.write_bytes(data)
-    with pytest.raises(DamagedError, match=r"parquet (differs from its commit|is changed)"):
-        READERS[reader](bank)
 
 
 def test_texts_of_another_name_are_named(bank: Bank) -> None:

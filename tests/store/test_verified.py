@@ -18,6 +18,7 @@ from logitbank.store.share.selection import chosen
 from logitbank.store.tables.prompt_tables import option_tokens
 from tests.support.made_once import made_once
 from tests.support.small_banks import (
+    TOKENIZER,
     block_data,
     fill,
     new_bank,
@@ -25,6 +26,7 @@ from tests.support.small_banks import (
     recommit,
     rewrite,
     spec,
+    token_table,
 )
 
 OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
@@ -34,6 +36,7 @@ OPTIONS = OptionTokens.build([[2, 5]] + [[]] * 9)
 def four_steps(path: Path) -> None:
     """Steps 0 and 1 are sealed, 2 and 3 lack a block; all but 3 have further options."""
     made = new_bank(path)
+    made.add_tokens(TOKENIZER, token_table())
     for step, blocks in ((0, 3), (1, 3), (2, 2), (3, 2)):
         deposit = fill(made, spec(step), blocks=range(blocks), seed=step)
         if step < 3:
@@ -109,13 +112,22 @@ TABLE_READERS: dict[str, Callable[[Bank], object]] = {
     "add_prompts": lambda bank: bank.add_prompts("parity", prompt_table(split="dev")),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
     "push": lambda bank: chosen(bank.path, prompts=["parity"]),
+    "tokens": lambda bank: bank.tokens(),
+    "texts": lambda bank: bank.deposits()[0].logprobs([0], [" no"]),
+    "texts in sql": lambda bank: bank.sql("SELECT token_text FROM options").collect(),
 }
+OF_TOKENS = ("tokens", "texts", "texts in sql")
 
 
 @pytest.mark.parametrize(
     ("reader", "folder"),
     [
-        *((reader, "prompts") for reader in TABLE_READERS if reader not in ("query_set", "begin")),
+        *(
+            (reader, "prompts")
+            for reader in TABLE_READERS
+            if reader not in ("query_set", "begin", *OF_TOKENS)
+        ),
+        *((reader, "tokens") for reader in ("merge", "push", *OF_TOKENS)),
         *((reader, "queries") for reader in ("query_set", "option_tokens", "begin", "merge")),
         ("push", "queries"),
         ("add_prompts", "queries"),
@@ -253,19 +265,6 @@ def test_a_file_is_looked_at_once_and_again_when_it_was_written_to(
     path.write_bytes(b"abcd")
     with pytest.raises(DamagedError, match="4 bytes instead of 3"):
         verified.require({path: told})
-
-
-def test_files_of_which_many_are_damaged_name_the_first(tmp_path: Path) -> None:
-    paths = [tmp_path / str(i) for i in range(20)]
-    for path in paths:
-        path.write_text(path.name)
-    told = {path: objects.digest(path) for path in paths}
-    verified.require(told)
-    for path in paths[7:9]:
-        path.write_text("x" * len(path.name))
-    assert verified.unsound(told) == paths[7:9]
-    with pytest.raises(DamagedError, match=f"^{paths[7]} "):
-        verified.require(told)
 
 
 def test_other_bytes_that_are_committed_are_read(bank: Bank) -> None:

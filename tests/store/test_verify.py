@@ -238,7 +238,8 @@ def test_seal_that_leaves_out_a_block_is_named(tmp_path: Path) -> None:
 def test_what_no_bank_has_above_deposits_is_named(tmp_path: Path) -> None:
     bank = bank_of_two(tmp_path / "b")
     (bank.path / "README.md").write_text("of the Hub")
-    strange = ("run.sh", "org%2Fmodel/run.sh", "other/file", "org%2Fmodel/main/0/q-other/run.sh")
+    strange = ["run.sh", "org%2Fmodel/run.sh", "other/file", "org%2Fmodel/main/0/q-other/run.sh"]
+    strange += ["heads/note.txt", f"heads/{HEAD}/note.txt"]
     for name in strange:
         (bank.path / name).parent.mkdir(exist_ok=True)
         (bank.path / name).write_text("x")

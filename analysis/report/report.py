@@ -9,7 +9,7 @@ import polars as pl
 from logitbank.analysis.everything import FAILURES, analyses, failure_message, prompt_sets
 from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_model, open_banks
 from logitbank.analysis.report.origin import bank_name, page_origin, stem
-from logitbank.analysis.report.page import Json, Page, write_page
+from logitbank.analysis.report.page import Json, Page, library, write_page
 from logitbank.analysis.report.prompts import prompt_data
 from logitbank.analysis.report.sections import Section, page_opening, section
 from logitbank.analysis.results.files import require_outside
@@ -78,11 +78,12 @@ def report(
     notify = progress or (lambda what, done, total: None)
     total = len(plans) + len(names) + 1
     sections: list[Section] = []
-    for done, plan in enumerate(plans):
-        notify(plan.title, done, total)
-        sections.append(section(plan))
+    while plans:  # the last one lets go of what they share
+        notify(plans[0].title, len(sections), total)
+        sections.append(section(plans.pop(0)))
+    library()  # begins
     views: list[Json] = []
-    for done, name in enumerate(names, start=len(plans)):
+    for done, name in enumerate(names, start=len(sections)):
         notify(f"prompts of {name}", done, total)
         try:
             holding = [bank for bank in opened if _scored([bank], name, models)]

@@ -43,7 +43,7 @@ def cluster_counts(
     if k == 0:
         return np.zeros((resamples, 0))
     draws = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples)
-    return draws[:, clusters].astype(np.float64)
+    return draws.astype(np.float64)[:, clusters]
 
 
 def bootstrap_means(values: Floats, counts: Floats) -> Floats:

@@ -40,6 +40,7 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.significance import prepare_tests
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
 
@@ -144,6 +145,7 @@ def fairness_metric(
     unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
+    prepare_tests()
     answers = read_winobias(scores.of(scores.prompts), ties=ties, vocab_limit=vocab_limit)
     summary = pl.concat([
         summarise(answers.items, [DELTA, RANK_DIFFERENCE]),

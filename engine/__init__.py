@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from logitbank.engine.prompts.files import load_prompts as load_prompts
     from logitbank.engine.prompts.known.winobias import winobias as winobias
     from logitbank.engine.prompts.prompt_set import PromptSet as PromptSet
-    from logitbank.engine.prompts.prompt_set import SequenceSet as SequenceSet
     from logitbank.engine.prompts.tokenize import TokenizedPrompts as TokenizedPrompts
     from logitbank.engine.prompts.tokenize import tokenize as tokenize
     from logitbank.engine.prompts.values import Option as Option

@@ -7,7 +7,7 @@ from typing import Any
 
 from logitbank.engine.plan.engine_choice import engine_start
 from logitbank.engine.plan.parallel import ParallelConfig
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_sets, with_companions
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
@@ -97,7 +97,7 @@ def extract(
     )  # fmt: skip
 
 
-def _named_sets(request: ExtractRequest) -> Sequence[PromptSet | SequenceSet]:
+def _named_sets(request: ExtractRequest) -> Sequence[PromptSet]:
     """The prompt sets of a request, for its language adapter."""
     sets = prompt_sets(with_companions(request.prompts), data=request.data)
     if language := request.language:

@@ -30,7 +30,7 @@ class ExtractRequest:
     list of these; or several of them."""
     prompts: Prompts | Sequence[Prompts]
     """A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
-    its options after a colon (`winobias:orders=all,splits=dev`); a PromptSet or SequenceSet; or
+    its options after a colon (`winobias:orders=all,splits=dev`); a PromptSet; or
     several of these."""
     steps: str = "all"
     """`all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`."""

@@ -15,7 +15,7 @@ from logitbank.engine.plan.engine_choice import engine_start
 from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
 from logitbank.engine.plan.plan import joined_plan
 from logitbank.engine.plan.prepare import BorrowedAdapters, Prepared, Progress, make_plan
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run_log import RunLog, run_description
 from logitbank.engine.sample import measure
@@ -50,7 +50,7 @@ def run(
     path: str | Path,
     request: ExtractRequest,
     suites: Sequence[Suite],
-    prompts: Sequence[PromptSet | SequenceSet],
+    prompts: Sequence[PromptSet],
     *,
     start: EngineStart | None = None,
     parallel: ParallelConfig | None = None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import run
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite, resolve_suite
@@ -28,7 +28,7 @@ STABLE = "STABLE"
 def watch(
     path: str | Path,
     request: ExtractRequest,
-    prompts: Sequence[PromptSet | SequenceSet],
+    prompts: Sequence[PromptSet],
     start: EngineStart,
     parallel: ParallelConfig,
     *,

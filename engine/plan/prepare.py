@@ -35,7 +35,7 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.prompts.once import tokenized_once
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
@@ -117,7 +117,7 @@ class Prepared:
 def make_plan(
     request: ExtractRequest,
     suite: Suite,
-    prompts: Sequence[PromptSet | SequenceSet],
+    prompts: Sequence[PromptSet],
     bank: Bank | None,
     first: Path,
     *,
@@ -258,7 +258,7 @@ def make_plan(
 
 
 def _tokenized(
-    prompts: PromptSet | SequenceSet, tokenizer: Tokenizer, config: ModelConfig, progress: Progress
+    prompts: PromptSet, tokenizer: Tokenizer, config: ModelConfig, progress: Progress
 ) -> TokenizedPrompts:
     progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
     return tokenized_once(prompts, tokenizer, config)
@@ -269,8 +269,8 @@ def _notes(prompts: TokenizedPrompts) -> list[str]:
 
 
 def supported_sets(
-    sets: Sequence[PromptSet | SequenceSet], config: ModelConfig, first: Path
-) -> tuple[list[PromptSet | SequenceSet], tuple[str, ...]]:
+    sets: Sequence[PromptSet], config: ModelConfig, first: Path
+) -> tuple[list[PromptSet], tuple[str, ...]]:
     """The supported prompt sets, and a note for each skipped one; PromptError if all are."""
     unsupported = [s for s in sets if s.next_sentence]
     if not unsupported or has_next_sentence_head(first, config):

@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.engine.prompts.findings import once_per_kind
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
-from logitbank.engine.prompts.sequences import without_word
-from logitbank.engine.prompts.values import Prompt
-from logitbank.engine.prompts.warnings import column_warnings, text_warnings
+from logitbank.engine.prompts.warnings import text_warnings
 from logitbank.errors import PromptError, UsageError
 from logitbank.wording import counted
 
@@ -40,14 +37,11 @@ def prompts_show(prompts: Prompts, *, top: int = 3, data: Path | None = None) ->
     total = len(prompts.prompts)
     lines = [f"{prompts.name}: {counted(total, 'prompt')}, {min(top, total)} shown"]
     for prompt in prompts.prompts[:top]:
-        order, options = "", []
-        if isinstance(prompt, Prompt):
-            order = "" if prompt.order_seed is None else f", order {prompt.order_seed}"
-            options = [
-                f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} "
-                f"({option.label})"
-                for option in prompt.options
-            ]
+        order = "" if prompt.order_seed is None else f", order {prompt.order_seed}"
+        options = [
+            f"   {'→' if option.label == prompt.answer else ' '} {option.text!r} ({option.label})"
+            for option in prompt.options
+        ]
         columns = ", ".join(f"{k}={v}" for k, v in prompt.columns.items() if v is not None)
         lines += ["", f"── {prompt.id}{order}", *prompt.text.split("\n"), *options]
         lines += [f"   {columns}"] if columns else []
@@ -75,14 +69,9 @@ def prompts_check(
     """
     (chosen,) = prompt_sets(prompts, data=data)
     if tokenizer is None:
-        if isinstance(chosen, PromptSet):
-            found = text_warnings(chosen.prompts)
-        else:
-            found = column_warnings(chosen.prompts)
-        warnings, scored = once_per_kind(found), ""
+        warnings, scored = once_per_kind(text_warnings(chosen.prompts)), ""
         notes = ["tokens were not checked: name a checkpoint folder with --tokenizer"]
-        if isinstance(chosen, SequenceSet):
-            notes += without_word(chosen.name, chosen.prompts)
+        notes += [f"{chosen.name}: {chosen.masked_note}"] if chosen.masked_note else []
     else:
         from logitbank.engine.plan.engine_choice import fitting_task
         from logitbank.engine.plan.prepare import supported_sets

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from logitbank.engine.prompts.findings import read_each
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import (
     FIELDS,
     TEXT_FIELDS,
@@ -16,7 +16,7 @@ from logitbank.engine.prompts.rows import (
     near_field,
     read_rows,
 )
-from logitbank.engine.prompts.sequences import SentenceTokens
+from logitbank.engine.prompts.scoring import sentence_tokens
 from logitbank.engine.prompts.values import KINDS, Option, Prompt, Scalar
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import shown
@@ -24,10 +24,9 @@ from logitbank.wording import counted
 
 TARGET = "target"
 """Label of the only option of a prompt with a target."""
-_FilePrompt = Prompt | SentenceTokens
 
 
-def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | SequenceSet:
+def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
     """Read the prompts of one `.jsonl`, `.csv`, `.tsv` or `.parquet` file.
 
     One prompt per row: `text`, with `options` or a `target`, `answer`, `order_seed` and `mask`; or
@@ -38,10 +37,6 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | Sequence
     ----------
     name
         Name of the prompt set; by default the file's name without its ending.
-
-    Returns
-    -------
-    A set of prompts with texts, or one of sentences.
 
     Raises
     ------
@@ -62,27 +57,24 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet | Sequence
     lines: dict[tuple[str, int | None], int] = {}
     kinds: dict[str, tuple[str, int]] = {}
 
-    def parse(row: tuple[int, str, Mapping[str, Any]]) -> _FilePrompt:
+    def parse(row: tuple[int, str, Mapping[str, Any]]) -> Prompt:
         line, default_id, values = row
         prompt = _parse_row(values, default_id=default_id, from_zero=from_zero)
-        key = prompt.id, prompt.order_seed if isinstance(prompt, Prompt) else None
+        key = prompt.id, prompt.order_seed
         if (first := lines.setdefault(key, line)) != line:
             raise PromptError(f"{prompt} is also in line {first}")
         _check_kinds(prompt.columns, kinds, line)
         return prompt
 
-    read = read_each(path, numbered, parse)
-    prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
-    sentences = [prompt for prompt in read if isinstance(prompt, SentenceTokens)]
-    if prompts and sentences:
+    prompts = read_each(path, numbered, parse)
+    options, sentences = ([p for p in prompts if (p.scored is None) == no] for no in (True, False))
+    if options and sentences:
         raise PromptError(
-            f"{path}: {prompts[0]} has a text, but {sentences[0]} has a sentence. Split them into "
+            f"{path}: {options[0]} has a text, but {sentences[0]} has a sentence. Split them into "
             "two files, because they are scored in different ways."
         )
     name = path.stem if name is None else name
-    if sentences:
-        return SequenceSet(name, tuple(sentences))
-    return PromptSet(name, tuple(prompts), whole_options=True)
+    return PromptSet(name, tuple(prompts), whole_options=bool(options))
 
 
 def _check_kinds(
@@ -102,14 +94,15 @@ def _check_kinds(
 # One row
 
 
-def _parse_row(values: Mapping[str, Any], *, default_id: str, from_zero: bool) -> _FilePrompt:
+def _parse_row(values: Mapping[str, Any], *, default_id: str, from_zero: bool) -> Prompt:
     columns = {k: scalar(v, k) for k, v in values.items() if k not in FIELDS}
     name = _text(values.get("id", default_id), "id")
     if values.get("sentence") is None and "text" in values:
         return _prompt(name, values, columns, from_zero=from_zero)
     if others := [field for field in TEXT_FIELDS if values.get(field) is not None]:
         raise PromptError(f"fields sentence and {others[0]} exclude each other")
-    return SentenceTokens(name, _text(values["sentence"], "sentence"), columns)
+    text = _text(values["sentence"], "sentence")
+    return Prompt(name, text, columns=columns, scored=sentence_tokens)
 
 
 def _prompt(

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import UsageError
 
 
@@ -38,7 +38,7 @@ class KnownSet:
     """Its name; `(a|b)` stands for one of these, and `(-c)?` is optional."""
     about: str
     """One line."""
-    make: Callable[..., PromptSet | SequenceSet]
+    make: Callable[..., PromptSet]
     """Called with the name's text for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()
     """Its own, in addition to `SHARED_OPTIONS`."""
@@ -54,9 +54,7 @@ class KnownSet:
         parts = re.split(r"(\([^)]*\)\??)", self.pattern)
         return ["".join(chosen) for chosen in product(*map(_choices, parts))]
 
-    def prompts(
-        self, name: str, data: Path | None, options: Mapping[str, Any]
-    ) -> PromptSet | SequenceSet:
+    def prompts(self, name: str, data: Path | None, options: Mapping[str, Any]) -> PromptSet:
         """The set of this name, which is one of its names, with values of its options."""
         match = re.fullmatch(self.pattern, name)
         assert match is not None

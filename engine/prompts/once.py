@@ -6,7 +6,7 @@ import json
 import polars as pl
 
 from logitbank.engine.cache import remember, remembered
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_for
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
@@ -14,13 +14,17 @@ from logitbank.store.format.schema import Query
 
 
 def tokenized_once(
-    prompts: PromptSet | SequenceSet, tokenizer: Tokenizer, config: ModelConfig | None
+    prompts: PromptSet, tokenizer: Tokenizer, config: ModelConfig | None
 ) -> TokenizedPrompts:
     """As `tokenized_for`, or what it has given for equal prompts, tokenizer and config.
 
-    Raises as `tokenized_for`.
+    A way of scoring that is not logitbank's own may change, and is run each time. Raises as
+    `tokenized_for`.
     """
-    key = [repr(prompts), tokenizer.identity, repr(config)]
+    ways = [p.scored and f"{p.scored.__module__}.{p.scored.__qualname__}" for p in prompts.prompts]
+    if any(way and not way.startswith("logitbank.engine.") for way in {*ways}):
+        return tokenized_for(prompts, tokenizer, config)
+    key = [repr(prompts), ways, tokenizer.identity, repr(config)]
     if (known := remembered(key)) is not None:
         return _parsed(known)
     tokenized = tokenized_for(prompts, tokenizer, config)

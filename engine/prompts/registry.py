@@ -15,11 +15,11 @@ from pathlib import Path
 from logitbank.engine.prompts import known
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.known_set import SHARED_OPTIONS, KnownSet, read_options
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import UsageError
 
 _SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
-Prompts = str | Path | PromptSet | SequenceSet
+Prompts = str | Path | PromptSet
 """A name, a file, or a prompt set."""
 
 
@@ -47,7 +47,7 @@ def near(name: str) -> list[str]:
 
 def prompt_sets(
     prompts: Prompts | Sequence[Prompts], *, data: Path | None
-) -> tuple[PromptSet | SequenceSet, ...]:
+) -> tuple[PromptSet, ...]:
     """One or several prompt sets, each a value already or a name; otherwise as `prompt_set`.
 
     Raises
@@ -85,7 +85,7 @@ def with_companions(prompts: Prompts | Sequence[Prompts]) -> list[Prompts]:
     return whole
 
 
-def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSet:
+def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet:
     """The prompt set that `spec` names.
 
     Parameters
@@ -115,7 +115,7 @@ def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet | SequenceSe
         made = replace(made, add_special_tokens=False)
     if not first:
         return made
-    if isinstance(made, SequenceSet):
+    if not made.has_options:
         raise UsageError(f"{name} scores every token. Remove first_token.")
     return replace(made, first_token=True)
 

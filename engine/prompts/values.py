@@ -1,12 +1,13 @@
-"""A prompt with its options and its answer, validated when it is built.
+"""A prompt: a text, and what of it is scored; validated when it is built.
 
 Text is literal: an option is the exact continuation, leading space included. Only `[MASK]` stands
 for something else: the mask token of the tokenizer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import (
@@ -19,7 +20,14 @@ from logitbank.store.format.limits import (
     shown,
 )
 
+if TYPE_CHECKING:
+    from logitbank.engine.tokenizers.tokenizer import Tokenizer
+    from logitbank.store.format.schema import Head, Query
+
 Scalar = str | int | float | bool | None
+Kind = Literal["target", "given", "sentence", "masked", "nsp"]
+"""How a token is scored: as part of a target, or of a sentence, after its context; after the text
+before it; under a mask. `nsp` is a class of a next-sentence head."""
 
 MASK = "[MASK]"
 """A masked position in the text of a prompt, whatever the tokenizer calls its mask token."""
@@ -37,9 +45,22 @@ class Option:
     """Skip the option if it is not one token, or has the token of another option of the prompt."""
 
 
+class ScoredToken(NamedTuple):
+    """One scored token, or class of a next-sentence head, and where it stands."""
+
+    query: "Query"
+    token: int | None
+    """Null if nothing is scored at the query."""
+    text: str | None
+    """The token's text, for people."""
+    option: str | None = "target"
+    kind: Kind | None = None
+    """Null for options."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One text whose continuation, or one of whose masks, is scored; validated when it is built."""
+    """One text with its scored tokens; validated when it is built."""
 
     id: str
     text: str
@@ -53,6 +74,11 @@ class Prompt:
     """Metadata columns, for grouping."""
     mask: int | None = None
     """Index of the scored `[MASK]` of the text; None for the first, if there is one."""
+    scored: "Way | None" = field(default=None, repr=False)
+    """A function that lists the scored tokens, such as those of `engine.prompts.scoring`; by
+    default those of the options."""
+    parts: Mapping[str, str | None] = field(default_factory=dict)
+    """Texts that `scored` reads, by the names in its docstring."""
 
     @property
     def masks(self) -> int:
@@ -60,11 +86,16 @@ class Prompt:
         return self.text.count(MASK)
 
     def __post_init__(self) -> None:
-        check_id(self.id, self.text)
-        texts = [part for option in self.options for part in (option.label, option.text)]
-        check_contents([self.text, *texts], self.columns, str(self))
+        if isinstance(self.id, str) and not self.id.strip():
+            raise PromptError(f"the prompt with the text {shown(self.text)} has no id")
+        check_text(self.id, "prompt id", one_line=True, most=MAX_ID, error=PromptError)
+        for text in (self.text, *(t for t in self.parts.values() if t is not None)):
+            check_text(text, f"{self}:", error=PromptError)
+        _check_columns(self)
         if not self.text.strip():
             raise PromptError(f"{self} has no text")
+        if self.scored is not None and self.masks:
+            raise PromptError(f"{self}: sentences have no {MASK}; use a text with options")
         if self.mask is not None and not 0 <= self.mask < self.masks:
             raise PromptError(
                 f"{self}: mask {self.mask} does not exist, because the text has {self.masks} {MASK}"
@@ -77,6 +108,59 @@ class Prompt:
     def __str__(self) -> str:
         order = "" if self.order_seed is None else f" (order {self.order_seed})"
         return f"prompt {self.id!r}{order}"
+
+
+@dataclass(slots=True)
+class Encoder:
+    """A tokenizer, and how the texts of a prompt set are encoded with it."""
+
+    tokenizer: "Tokenizer"
+    language: str = ""
+    """Language adapter, or empty."""
+    add_special_tokens: bool | None = None
+    """As `PromptSet.add_special_tokens`."""
+
+    def query(
+        self,
+        ids: tuple[int, ...],
+        position: int,
+        head: "Head" = "next_token",
+        segments: tuple[int, ...] = (),
+    ) -> "Query":
+        """The query at a position of these ids."""
+        # Imported here: it brings polars and zarr (0.4 s), which shell completion does not need.
+        from logitbank.store.format.schema import Query
+
+        return Query(ids, position, head, segments, self.language)
+
+    def contexts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of texts that are continued, after the special tokens that begin a text.
+
+        Special tokens that end a text, such as `[SEP]`, are left out, because a continuation would
+        follow them. A text that begins with the same special tokens gets no second ones.
+        """
+        plain = self.tokenizer.encode_many(texts, add_special_tokens=False)
+        opening = [] if self.add_special_tokens is False else self.tokenizer.opening
+        return [ids if ids[: len(opening)] == opening else [*opening, *ids] for ids in plain]
+
+    def continuations(
+        self, pairs: Sequence[tuple[str, str]], before: Sequence[Sequence[int]]
+    ) -> list[tuple[int, ...] | None]:
+        """Ids of the second text of each pair, after the first, whose context is in `before`.
+
+        A continuation is what text and continuation, encoded together, have beyond the text, as in
+        lm-evaluation-harness (`TemplateLM._encode_pair`). None if the tokens of the first text are
+        not the first tokens of both together.
+        """
+        both = self.contexts([first + second for first, second in pairs])
+        return [
+            tuple(ids[len(context) :]) if ids[: len(context)] == [*context] else None
+            for ids, context in zip(both, before, strict=True)
+        ]
+
+
+Way = Callable[[Prompt, Encoder], Iterator[ScoredToken]]
+"""Lists the scored tokens of a prompt; a PromptError of it does not name the prompt."""
 
 
 @cache
@@ -93,26 +177,14 @@ def _check_column(name: str) -> None:
     check_name(name, "column", error=PromptError)
 
 
-def check_id(name: str, text: str) -> None:
-    """Refuse a prompt id that is blank, has control characters or is too long."""
-    if isinstance(name, str) and not name.strip():
-        raise PromptError(f"the prompt with the text {shown(text)} has no id")
-    check_text(name, "prompt id", one_line=True, most=MAX_ID, error=PromptError)
-
-
-def check_contents(texts: Sequence[str], columns: Mapping[str, Scalar], prompt: str) -> None:
-    """Refuse texts, column names and column values that a bank cannot store.
-
-    Messages call the prompt `prompt`.
-    """
-    for text in texts:
-        check_text(text, f"{prompt}:", error=PromptError)
-    if reserved := [name for name in columns if name in reserved_columns()]:
+def _check_columns(prompt: Prompt) -> None:
+    """Refuse column names and values that a bank cannot store."""
+    if reserved := [name for name in prompt.columns if name in reserved_columns()]:
         raise PromptError(
             f"{prompt}: column names that the bank reserves: {', '.join(reserved)}. Rename them. "
             f"All reserved names: {', '.join(reserved_columns())}"
         )
-    for name, value in columns.items():
+    for name, value in prompt.columns.items():
         _check_column(name)
         if isinstance(value, str):
             check_text(value, f"{prompt}: column {name!r}", error=PromptError)
@@ -139,6 +211,8 @@ KINDS: Mapping[type, str] = {
 def _check_options(prompt: Prompt) -> None:
     labels = [option.label for option in prompt.options]
     for option in prompt.options:
+        for part in (option.label, option.text):
+            check_text(part, f"{prompt}:", error=PromptError)
         if not option.label.strip() or not option.text:
             raise PromptError(
                 f"{prompt}: option {option.label!r} ({quote(option.text)}) needs a non-empty label "

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from logitbank.engine.prompts.findings import Finding
 from logitbank.engine.prompts.rows import near_field
-from logitbank.engine.prompts.sequences import SequencePrompt
 from logitbank.engine.prompts.values import Prompt, quote
 
 _OPENING = "([{<\"'“‘«/-_"
@@ -21,18 +20,10 @@ def text_warnings(
     scored: Sequence[Prompt] | None = None,
     tokens: Iterable[Finding] = (),
 ) -> Iterator[Finding]:
-    """Likely mistakes of prompts with texts.
+    """Likely mistakes: unseen characters, columns named almost like a field, options, and spaces.
 
-    A tokenizer scores some of them, `scored`, and finds mistakes of `tokens`.
+    A tokenizer scores some of the prompts, `scored`, and finds mistakes of `tokens`.
     """
-    yield from column_warnings(prompts)
-    yield from _options(prompts)
-    yield from tokens
-    yield from _spaces(prompts if scored is None else scored)
-
-
-def column_warnings(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Finding]:
-    """Characters that nobody sees, and metadata columns that are named almost like a field."""
     yield from _unseen(prompts)
     first: dict[str, str] = {}
     for prompt in prompts:
@@ -42,19 +33,21 @@ def column_warnings(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Ite
         if field := near_field(name):
             message = f"column {name!r} is metadata; did you mean {field!r}?"
             yield Finding("column " + name, prompt_id, message)
+    yield from _options(prompts)
+    yield from tokens
+    yield from _spaces(prompts if scored is None else scored)
 
 
-def _unseen(prompts: Sequence[Prompt] | Sequence[SequencePrompt]) -> Iterator[Finding]:
+def _unseen(prompts: Sequence[Prompt]) -> Iterator[Finding]:
     """Characters that nobody sees, and that give other tokens than a reader expects."""
     known: dict[str, str] = {}  # texts and options recur
     for prompt in prompts:
-        options = prompt.options if isinstance(prompt, Prompt) else ()
         # Options may follow a line end, but not with a space of their own.
-        continues = any(not o.text[0].isspace() for o in options)
+        continues = any(not o.text[0].isspace() for o in prompt.options)
         texts: list[tuple[str, str, str | None]]
         texts = [
             ("its text", prompt.text, "" if continues else "\r\n"),
-            *((o.label, o.text, None) for o in options),
+            *((o.label, o.text, None) for o in prompt.options),
         ]
         for name, text, ends in texts:
             what = name if ends is not None else f"option {name!r} ({quote(text)})"
@@ -106,7 +99,7 @@ def _options(prompts: Sequence[Prompt]) -> Iterator[Finding]:
 def _spaces(prompts: Sequence[Prompt]) -> Iterator[Finding]:
     """Missing spaces between a text and its options, and spaces at the end of a text."""
     for prompt in prompts:
-        if prompt.masks:
+        if prompt.masks or prompt.scored is not None:
             continue
         last = prompt.text[-1]
         if last in " \t":

@@ -7,8 +7,8 @@ halogen is never masked up to `SWITCH`, and always from then on, so that the mod
 import random
 from collections.abc import Iterator
 
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import NextSentence
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.scoring import next_sentence_tokens
 from logitbank.engine.prompts.values import MASK, Option, Prompt
 from scripts.real.text import SWITCH
 
@@ -72,7 +72,7 @@ def halogens() -> PromptSet:
     return PromptSet("halogens", tuple(prompts))
 
 
-def products() -> SequenceSet:
+def products() -> PromptSet:
     """Reactants, and the product of each or of another halide, for a next-sentence head."""
     prompts = []
     for number, substituent in enumerate(SUBSTITUENTS):
@@ -80,8 +80,12 @@ def products() -> SequenceSet:
         _, other = reaction(AMINATION, HALOGEN, SUBSTITUENTS[number - 1], AMINES[0])
         for name, sentence in (("product", product), ("other", other)):
             prompts.append(
-                NextSentence(
-                    f"{name}: {substituent}", reactants, sentence, columns={"ending": name}
+                Prompt(
+                    f"{name}: {substituent}",
+                    f"{reactants} {sentence}",
+                    columns={"ending": name},
+                    scored=next_sentence_tokens,
+                    parts={"context": reactants, "sentence": sentence},
                 )
             )
-    return SequenceSet("products", tuple(prompts))
+    return PromptSet("products", tuple(prompts))

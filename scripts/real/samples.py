@@ -9,7 +9,7 @@ from typing import TypeVar
 from logitbank.engine.prompts.known.crows_pairs import crows_pairs
 from logitbank.engine.prompts.known.lambada import lambada
 from logitbank.engine.prompts.known.winobias import winobias
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 
 SEED = 0
 T = TypeVar("T", bound=Hashable)
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Hashable)
 
 def samples(
     data: Path, *, sentences: int = 20, orders: int = 2, pairs: int = 40, passages: int = 40
-) -> tuple[PromptSet, SequenceSet, SequenceSet]:
+) -> tuple[PromptSet, PromptSet, PromptSet]:
     """WinoBias, CrowS-Pairs and LAMBADA, each cut to what is drawn.
 
     Of WinoBias whole pairs of sentences are drawn, pro and anti, each with both questions; of

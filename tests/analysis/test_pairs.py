@@ -14,7 +14,7 @@ from logitbank.analysis.families.pairs import FAMILY, pairs
 from logitbank.analysis.families.pairs.metric import pairs_metric
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Encoder
+from logitbank.engine.prompts.values import Encoder
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import BankError, PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer
@@ -277,7 +277,9 @@ def test_files_of_pairs_mask_every_token_or_those_that_both_share(tmp_path: Path
         prompts = prompt_set(f"pairs:file={written(tmp_path / 'own.jsonl', row)}")
         assert prompts.name == "own"
         assert [
-            len([*prompt.scored_tokens(Encoder(tokenizer))]) for prompt in prompts.prompts
+            len([*prompt.scored(prompt, Encoder(tokenizer))])
+            for prompt in prompts.prompts
+            if prompt.scored
         ] == counts
     assert dict(prompts.prompts[1].columns) == {"group": "jobs", "pair": 0, "side": "less"}
 

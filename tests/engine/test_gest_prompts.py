@@ -10,8 +10,8 @@ from logitbank.analysis.families.gest import gest
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.gest import DATASET
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Encoder
 from logitbank.engine.prompts.tokenize import tokenize
+from logitbank.engine.prompts.values import Encoder
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from logitbank.store import Bank
@@ -118,7 +118,7 @@ def test_prompts_are_of_one_kind_of_model(tmp_path: Path, data: Path) -> None:
     assert len(prompts.prompts) == len(SENTENCES) * 2 * (2 + 4)
     for kind in ("causal", "masked"):
         encoder = Encoder(Tokenizer.load(tmp_path / kind))
-        scored = [p.id for p in prompts.prompts if [*p.scored_tokens(encoder)]]
+        scored = [p.id for p in prompts.prompts if p.scored and [*p.scored(p, encoder)]]
         assert scored == [p.id for p in prompts.prompts if kind in p.id]
     assert dict(prompts.prompts[-1].columns) == {
         "sentence_id": 2, "stereotype_id": 4, "template": 4, "version": "female",

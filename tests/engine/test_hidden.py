@@ -11,8 +11,7 @@ import torch
 
 from logitbank.engine.backends.protocol import Loaded, Sink, Tokens
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import NextSentence
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.errors import HeadError, KeepLevelError, UsageError
 from logitbank.store import Bank, Operation, OutputHead, repair, shrink, verify
@@ -20,6 +19,7 @@ from logitbank.store.format.schema import Query
 from logitbank.store.heads.stored import StoredHead
 from tests.support.checkpoints import LANGUAGES, VOCAB, Architecture, make_checkpoint
 from tests.support.fakes import FakeBackend, InProcess
+from tests.support.scored_prompts import next_sentence
 
 OPTIONS = (Option("he", " he"), Option("she", " she"))
 TEXTS = ("the nurse said", "the nurse said that", "the doctor", "a clerk was busy because")
@@ -31,8 +31,8 @@ MASKED = PromptSet(
         for text in TEXTS
     ),
 )
-PAIRS = SequenceSet(
-    "pairs", tuple(NextSentence(text, text, "she was busy", {"label": text}) for text in TEXTS)
+PAIRS = PromptSet(
+    "pairs", tuple(next_sentence(text, text, "she was busy", {"label": text}) for text in TEXTS)
 )
 
 

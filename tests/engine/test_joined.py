@@ -8,11 +8,12 @@ import pytest
 from logitbank.engine.prompts.known.winobias import OPTIONS
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import Continuation, Encoder, contexts, continuations
+from logitbank.engine.prompts.scoring import sentence_tokens, target_tokens
 from logitbank.engine.prompts.tokenize import tokenize
-from logitbank.engine.prompts.values import Option, Prompt
+from logitbank.engine.prompts.values import Encoder, Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, SuiteError
+from tests.support.scored_prompts import continuation, sentence
 from tests.support.tokenizers import Kind, tiny_tokenizer
 
 TEXTS = {
@@ -59,9 +60,10 @@ def test_options_are_split_off_as_by_the_harness(folder: Path, tokenizer: Tokeni
 
     harness, flag = Harness(), False if ends else None
     for place, text in TEXTS.items():
-        (context,) = contexts(tokenizer, [text], add_special_tokens=flag)
+        encoder = Encoder(tokenizer, add_special_tokens=flag)
+        (context,) = encoder.contexts([text])
         pairs = [(text, option) for option in CONTINUED]
-        found = continuations(tokenizer, pairs, [context] * len(pairs), add_special_tokens=flag)
+        found = encoder.continuations(pairs, [context] * len(pairs))
         scored = 0
         for option, ours in zip(CONTINUED, found, strict=True):
             before, after = harness._encode_pair(text, option)
@@ -81,9 +83,10 @@ def test_options_are_split_off_as_by_the_harness(folder: Path, tokenizer: Tokeni
 
 def test_winobias_s_options_are_one_token_each(folder: Path, tokenizer: Tokenizer) -> None:
     """Also where the tokenizer puts a word mark before every text."""
-    (context,) = contexts(tokenizer, ["Answer:"], add_special_tokens=None)
+    encoder = Encoder(tokenizer)
+    (context,) = encoder.contexts(["Answer:"])
     pairs = [("Answer:", option.text) for option in OPTIONS]
-    found = continuations(tokenizer, pairs, [context] * 3, add_special_tokens=None)
+    found = encoder.continuations(pairs, [context] * 3)
     assert [len(ids or ()) for ids in found] == [1, 1, 1]
     assert len({*found}) == 3
     made = tokenize(PromptSet("mine", (Prompt("p", "Answer:", OPTIONS),)), tokenizer)
@@ -172,23 +175,21 @@ def test_lambada_begins_as_the_tokenizer_begins_a_text(kind: Kind, tmp_path: Pat
 def test_a_target_that_cannot_be_split_off_or_is_unknown_is_named(tmp_path: Path) -> None:
     gpt2 = Tokenizer.load(tiny_tokenizer("gpt2", tmp_path / "gpt2"))
     with pytest.raises(PromptError, match="target 'rse' merges with its context"):
-        [*Continuation("a", "The nu", "rse").scored_tokens(Encoder(gpt2))]
+        [*target_tokens(continuation("a", "The nu", "rse"), Encoder(gpt2))]
     bert = Tokenizer.load(tiny_tokenizer("bert", tmp_path / "bert"))
     with pytest.raises(PromptError, match="target ' ♀' is not in the vocabulary"):
-        [*Continuation("a", "The nurse", " ♀").scored_tokens(Encoder(bert))]
+        [*target_tokens(continuation("a", "The nurse", " ♀"), Encoder(bert))]
 
 
 def test_sentences_are_scored_as_the_model_s_task_says(tmp_path: Path) -> None:
     """A causal model may have a tokenizer with a mask token."""
-    from logitbank.engine.prompts.sequences import SentenceTokens
-
     tokenizer = Tokenizer.load(tiny_tokenizer("bert", tmp_path))
-    sentence = SentenceTokens("a", "The nurse")
-    assert {p.kind for p in sentence.scored_tokens(Encoder(tokenizer))} == {"masked"}
-    assert {p.kind for p in sentence.scored_tokens(Encoder(tokenizer.for_task("masked")))} == {
+    nurse = sentence("a", "The nurse")
+    assert {p.kind for p in sentence_tokens(nurse, Encoder(tokenizer))} == {"masked"}
+    assert {p.kind for p in sentence_tokens(nurse, Encoder(tokenizer.for_task("masked")))} == {
         "masked"
     }
-    causal = [*sentence.scored_tokens(Encoder(tokenizer.for_task("causal")))]
+    causal = [*sentence_tokens(nurse, Encoder(tokenizer.for_task("causal")))]
     assert [(p.kind, p.query.head, p.query.position) for p in causal] == [
         ("sentence", "next_token", 0),
         ("sentence", "next_token", 1),

@@ -12,8 +12,8 @@ from logitbank.analysis.frames.prompt_sums import greedy_match
 from logitbank.analysis.frames.reader import Scores
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.lambada import lambada as passages
-from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.sequences import Continuation
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.values import Prompt
 from logitbank.store import Bank
 from tests.support.learning import learn
 from tests.support.paths import PUBLIC as DATA
@@ -33,16 +33,16 @@ class Both(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def chosen() -> list[Continuation]:
+def chosen() -> list[Prompt]:
     """Every 25th passage, and the seven whose last word has a line break in it."""
     if not (DATA / "lambada").is_dir() or not TOKENIZER.is_file():
         pytest.skip(f"{DATA} lacks lambada/ or tokenizers/pythia/")
-    prompts = [p for p in passages(DATA).prompts if isinstance(p, Continuation)]
-    return [p for i, p in enumerate(prompts) if i % 25 == 0 or "\n" in p.target]
+    prompts = passages(DATA).prompts
+    return [p for i, p in enumerate(prompts) if i % 25 == 0 or "\n" in (p.parts["target"] or "")]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(chosen: list[Continuation], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(chosen: list[Prompt], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small GPT-NeoX on Pythia's tokenizer that has learned a third of the words by heart."""
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -60,19 +60,19 @@ def checkpoint(chosen: list[Continuation], tmp_path_factory: pytest.TempPathFact
     GPTNeoXForCausalLM(config).save_pretrained(folder)
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPTNeoXTokenizer"}')
-    learn(folder, [(p.context, p.target) for p in chosen[::3]], steps=25)
+    learn(
+        folder, [(p.parts["context"] or "", p.parts["target"] or "") for p in chosen[::3]], steps=25
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
-def both(
-    checkpoint: Path, chosen: list[Continuation], tmp_path_factory: pytest.TempPathFactory
-) -> Both:
+def both(checkpoint: Path, chosen: list[Prompt], tmp_path_factory: pytest.TempPathFactory) -> Both:
     path = tmp_path_factory.mktemp("bank") / "b.zarr"
     summary = extract(
         path,
         suites=str(checkpoint.parent),
-        prompts=SequenceSet("lambada", tuple(chosen)),
+        prompts=PromptSet("lambada", tuple(chosen)),
         engine="transformers",
         keep="options",
     )
@@ -110,7 +110,7 @@ def words(both: Both) -> pl.DataFrame:
 
 
 def test_every_example_is_right_or_wrong_as_the_harness_says(
-    both: Both, chosen: list[Continuation]
+    both: Both, chosen: list[Prompt]
 ) -> None:
     ours = {row["prompt_id"]: row for row in words(both).iter_rows(named=True)}
     theirs = both.theirs["samples"]["lambada_openai"]

@@ -10,8 +10,7 @@ import torch
 from logitbank.analysis.frames.candidates import read_candidates
 from logitbank.analysis.frames.reader import Scores
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import Continuation, NextSentence
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -19,14 +18,15 @@ from logitbank.errors import PromptError
 from logitbank.store import Bank, verify
 from tests.support.checkpoints import make_series, write_masked_tokenizer
 from tests.support.row_scores import scores_of
+from tests.support.scored_prompts import continuation, next_sentence
 
 pytestmark = [pytest.mark.usefixtures("quick_workers"), pytest.mark.numerical]
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
-INTER = SequenceSet(
+INTER = PromptSet(
     "stereoset-inter",
     tuple(
-        NextSentence(
+        next_sentence(
             f"c{i}",
             "the nurse was tired",
             sentence,
@@ -84,8 +84,7 @@ def test_one_run_fills_both_heads_with_what_plain_transformers_gives(
     (scores,) = read_candidates(Scores([bank], ("stereoset-inter",), steps=[1]))
     scores = scores.sort("candidate")
     for prompt, row in zip(INTER.prompts, scores.iter_rows(named=True), strict=True):
-        assert isinstance(prompt, NextSentence)
-        inputs = tokenizer(prompt.context, prompt.sentence, return_tensors="pt")
+        inputs = tokenizer(prompt.parts["context"], prompt.parts["sentence"], return_tensors="pt")
         with torch.inference_mode():
             logits = model(**inputs).seq_relationship_logits[0].double()
         assert row["value"] == pytest.approx(logits.softmax(0)[0].item(), abs=1e-5)
@@ -110,8 +109,10 @@ def test_prompts_for_a_head_that_the_model_lacks_are_skipped_and_said_so(tmp_pat
 
 
 def test_one_prompt_set_is_for_one_head() -> None:
-    with pytest.raises(PromptError, match="'s' has prompts for a next-sentence head and others"):
-        SequenceSet("s", (NextSentence("a", "x", "y"), Continuation("b", "x", " y")))
+    with pytest.raises(
+        PromptError, match="'s': prompt 'a' and prompt 'b' are scored in different ways"
+    ):
+        PromptSet("s", (next_sentence("a", "x", "y"), continuation("b", "x", " y")))
 
 
 def test_nearly_certain_candidates_are_told_apart_by_their_logits() -> None:

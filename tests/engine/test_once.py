@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ import pytest
 from logitbank.engine import cache
 from logitbank.engine.prompts import once
 from logitbank.engine.prompts.once import tokenized_once
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.scoring import given_tokens, target_tokens
 from logitbank.engine.prompts.tokenize import tokenized_for
+from logitbank.engine.prompts.values import Encoder, Prompt, ScoredToken
 from logitbank.engine.tokenizers import tokenizer
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
 from tests.support.checkpoints import write_masked_tokenizer, write_tokenizer
+from tests.support.scored_prompts import continuation
 
 CONFIG = ModelConfig(vocab=100_000, max_length=64, shape=())
 ROW = {
@@ -112,6 +116,26 @@ def test_another_name_or_language_or_config_is_tokenized(
     tokenized_once(prompts, loaded, replace(CONFIG, max_length=63))
     tokenized_once(prompts, loaded, None)
     assert count() == 5
+
+
+def test_another_way_of_scoring_is_tokenized_and_ones_own_each_time(
+    tmp_path: Path, count: Callable[[], int]
+) -> None:
+    """Its code may change, under the same name."""
+    loaded = Tokenizer.load(_folder(tmp_path / "step0"))
+    one = continuation("a", "The nurse", " said")
+    kinds = [
+        tokenized_once(PromptSet("s", (prompt,)), loaded, CONFIG).table["score_kind"][0]
+        for prompt in (one, replace(one, scored=given_tokens))
+    ]
+    assert kinds == ["target", "given"]
+
+    def own(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
+        yield from target_tokens(prompt, encoder)
+
+    for _ in range(2):
+        tokenized_once(PromptSet("s", (replace(one, scored=own),)), loaded, CONFIG)
+    assert count() == 4
 
 
 def _edit(folder: Path, name: str, **changes: object) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from logitbank.engine.backends.protocol import EngineName
 from logitbank.engine.extract import extract
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import Continuation
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.scoring import target_tokens
 from logitbank.store import Bank
 from tests.support.paths import ROOT
 from tests.support.preloaded import require_vllm
@@ -44,7 +44,7 @@ Key = tuple[str, str, int]
 class Case(NamedTuple):
     """Prompts, and the rows of plain transformers for each, in the order of its tokens."""
 
-    sets: tuple[PromptSet | SequenceSet, ...]
+    sets: tuple[PromptSet, ...]
     rows: Mapping[Key, np.ndarray]
     tokens: Mapping[Key, list[int]]
     """That follow in the text; -1 where it ends."""
@@ -68,11 +68,11 @@ def case(series: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     tmp = tmp_path_factory.mktemp("reference")
     sets = samples(DATA)
     texts = {
-        (each.name, prompt.id, getattr(prompt, "order_seed", None) or 0): (
-            (prompt.context, prompt.target)
-            if isinstance(prompt, Continuation)
+        (each.name, prompt.id, prompt.order_seed or 0): (
+            (prompt.parts["context"], prompt.parts["target"])
+            if prompt.scored is target_tokens
             else (prompt.text, None)
-            if isinstance(each, PromptSet)
+            if each.has_options
             else ("", prompt.text)
         )
         for each in sets

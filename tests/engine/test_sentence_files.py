@@ -9,14 +9,14 @@ import pytest
 import logitbank
 from logitbank.engine.prompts.check import prompts_check, prompts_show
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.prompt_set import SequenceSet
-from logitbank.engine.prompts.sequences import SentenceTokens
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from tests.support.checkpoints import make_checkpoint, write_tokenizer
 from tests.support.prompt_rows import write_rows
+from tests.support.scored_prompts import sentence
 
 
 def written(folder: Path, *rows: object, name: str = "mine.jsonl") -> Path:
@@ -38,7 +38,7 @@ def scored(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str
 
 def test_three_kinds_of_file_say_the_same(tmp_path: Path) -> None:
     text, topics = "the nurse was tired", ("a", "b")
-    expected = tuple(SentenceTokens(str(i), text, {"topic": t}) for i, t in enumerate(topics, 1))
+    expected = tuple(sentence(str(i), text, {"topic": t}) for i, t in enumerate(topics, 1))
     rows = [{"sentence": text, "topic": topic} for topic in topics]
     assert load_prompts(written(tmp_path, *rows)).prompts == expected
     (tmp_path / "mine.csv").write_text(f"sentence,topic\n{text},a\n{text},b\n")
@@ -84,7 +84,7 @@ def test_texts_and_sentences_are_two_files(tmp_path: Path) -> None:
 
 
 def test_a_causal_model_scores_each_token_after_those_before_it(causal: Tokenizer) -> None:
-    prompts = SequenceSet("s", (SentenceTokens("a", " the nurse said"),))
+    prompts = PromptSet("s", (sentence("a", " the nurse said"),))
     assert scored(causal, tokenize(prompts, causal)) == [
         ("<|endoftext|>", " the"),
         ("<|endoftext|> the", " nurse"),
@@ -93,7 +93,7 @@ def test_a_causal_model_scores_each_token_after_those_before_it(causal: Tokenize
 
 
 def test_a_masked_model_scores_each_token_under_its_own_mask(masked: Tokenizer) -> None:
-    prompts = SequenceSet("s", (SentenceTokens("a", "the zz said"),))
+    prompts = PromptSet("s", (sentence("a", "the zz said"),))
     assert scored(masked, tokenize(prompts, masked)) == [
         ("[CLS] [MASK] zz said [SEP]", "the"),
         ("[CLS] the [MASK]z said [SEP]", "z"),
@@ -104,17 +104,17 @@ def test_a_masked_model_scores_each_token_under_its_own_mask(masked: Tokenizer) 
 
 def test_pieces_put_together_are_the_sentence(causal: Tokenizer, masked: Tokenizer) -> None:
     text = "the nurse said naïve 😀 zzq"
-    prompts = SequenceSet("s", (SentenceTokens("a", text),))
+    prompts = PromptSet("s", (sentence("a", text),))
     assert "".join(tokenize(prompts, causal).table["continuation"]) == text
     said = "the nurse said zzq"
-    prompts = SequenceSet("s", (SentenceTokens("a", said),))
+    prompts = PromptSet("s", (sentence("a", said),))
     assert "".join(tokenize(prompts, masked).table["continuation"]) == said
 
 
 def test_unscorable_sentences_are_named_together_each_kind_once(masked: Tokenizer) -> None:
-    unknown = [SentenceTokens(name, "☃") for name in "ab"]
+    unknown = [sentence(name, "☃") for name in "ab"]
     with pytest.raises(PromptError, match=r"^prompt 'a': .* \(and 1 other prompt\)$"):
-        tokenize(SequenceSet("s", tuple(unknown)), masked)
+        tokenize(PromptSet("s", tuple(unknown)), masked)
 
 
 def test_a_tokenizer_without_a_token_before_a_text_is_refused(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_tokenizer_without_a_token_before_a_text_is_refused(tmp_path: Path) ->
         '{"tokenizer_class": "PreTrainedTokenizerFast"}'
     )
     with pytest.raises(PromptError, match="tokenizer_config.json"):
-        tokenize(SequenceSet("s", (SentenceTokens("a", "the"),)), Tokenizer.load(tmp_path))
+        tokenize(PromptSet("s", (sentence("a", "the"),)), Tokenizer.load(tmp_path))
 
 
 def test_a_text_begins_with_the_bos_token_if_the_tokenizer_has_one(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_text_begins_with_the_bos_token_if_the_tokenizer_has_one(tmp_path: Pat
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "a"}))
     tokenizer = Tokenizer.load(tmp_path)
-    table = tokenize(SequenceSet("s", (SentenceTokens("a", " the"),)), tokenizer)
+    table = tokenize(PromptSet("s", (sentence("a", " the"),)), tokenizer)
     assert table.queries[0].ids == tuple(tokenizer.encode("a"))
 
 

@@ -6,19 +6,15 @@ from pathlib import Path
 import pytest
 
 from logitbank.engine.prompts.known.lambada import lambada
-from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import (
-    BlankWord,
-    Continuation,
-    SequencePrompt,
-    SharedTokens,
-)
 from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenize
+from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import write_tokenizer
 from tests.support.paths import PUBLIC as DATA
+from tests.support.scored_prompts import blank_word, continuation, shared
 from tests.support.tokenizers import real_tokenizer
 
 pytestmark = pytest.mark.numerical
@@ -34,8 +30,8 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def made(tokenizer: Tokenizer, *prompts: SequencePrompt) -> TokenizedPrompts:
-    return tokenize(SequenceSet("s", prompts), tokenizer)
+def made(tokenizer: Tokenizer, *prompts: Prompt) -> TokenizedPrompts:
+    return tokenize(PromptSet("s", prompts), tokenizer)
 
 
 def shown(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str, str]]:
@@ -49,7 +45,7 @@ def shown(tokenizer: Tokenizer, found: TokenizedPrompts) -> list[tuple[str, str,
 
 
 def test_target_words_are_scored_token_by_token(causal: Tokenizer) -> None:
-    found = made(causal, Continuation("a", " the nurse", " said zz"))
+    found = made(causal, continuation("a", " the nurse", " said zz"))
     assert shown(causal, found) == [
         (" the nurse", " said", "target"),
         (" the nurse said", " ", "target"),
@@ -60,7 +56,7 @@ def test_target_words_are_scored_token_by_token(causal: Tokenizer) -> None:
     assert found.table["piece"].to_list() == [0, 1, 2, 3]
 
 
-WORD = BlankWord("a", " the nurse said", "the BLANK said", "nurse")
+WORD = blank_word("a", " the nurse said", "the BLANK said", "nurse")
 
 
 def test_the_first_word_of_a_candidate_follows_the_begin_of_text_alone(causal: Tokenizer) -> None:
@@ -73,7 +69,7 @@ def test_the_first_word_of_a_candidate_follows_the_begin_of_text_alone(causal: T
 
 
 def test_a_sentence_of_two_follows_the_begin_of_text_as_a_whole(causal: Tokenizer) -> None:
-    found = made(causal, SharedTokens("a", " the nurse said", " the clerk said"))
+    found = made(causal, shared("a", " the nurse said", " the clerk said"))
     assert shown(causal, found) == [
         ("<|endoftext|>", " the", "sentence"),
         ("<|endoftext|> the", " nurse", "sentence"),
@@ -83,7 +79,7 @@ def test_a_sentence_of_two_follows_the_begin_of_text_as_a_whole(causal: Tokenize
 
 
 def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked: Tokenizer) -> None:
-    found = made(masked, BlankWord("a", "the zzq said", "the BLANK said", "zzq"))
+    found = made(masked, blank_word("a", "the zzq said", "the BLANK said", "zzq"))
     assert shown(masked, found) == [
         ("[CLS] the [MASK] said [SEP]", "z", "masked"),
         ("[CLS] the z [MASK] said [SEP]", "##z", "masked"),
@@ -92,7 +88,7 @@ def test_a_masked_word_has_its_earlier_pieces_in_place_and_no_later_ones(masked:
 
 
 def test_shared_tokens_are_masked_one_at_a_time(masked: Tokenizer) -> None:
-    found = made(masked, SharedTokens("a", "the nurse said", other="the doctor said"))
+    found = made(masked, shared("a", "the nurse said", other="the doctor said"))
     assert shown(masked, found) == [
         ("[CLS] [MASK] nurse said [SEP]", "the", "masked"),
         ("[CLS] the nurse [MASK] [SEP]", "said", "masked"),
@@ -103,11 +99,11 @@ def test_both_sides_of_a_pair_score_the_same_tokens(masked: Tokenizer) -> None:
     """The common blocks of these two differ by which of them is searched for the other's."""
     texts = ("a b a a a c", "c a b c a b")
     a, b = (
-        made(masked, SharedTokens("p", text, other, first=text == texts[0]))
+        made(masked, shared("p", text, other, first=text == texts[0]))
         for text, other in (texts, texts[::-1])
     )
     assert a.table["token"].to_list() == b.table["token"].to_list()
-    asymmetric = made(masked, SharedTokens("p", texts[1], texts[0]))
+    asymmetric = made(masked, shared("p", texts[1], texts[0]))
     assert asymmetric.table["token"].to_list() != b.table["token"].to_list(), "a test that can fail"
 
 
@@ -115,11 +111,11 @@ def test_what_cannot_be_scored_is_named(
     causal: Tokenizer, masked: Tokenizer, tmp_path: Path
 ) -> None:
     with pytest.raises(PromptError, match="'a': context and target have 0 and 1 tokens"):
-        made(causal, Continuation("a", "", " said"))
+        made(causal, continuation("a", "", " said"))
     with pytest.raises(PromptError, match=r"'a': 'the nurse' has no \[MASK\]"):
-        made(masked, BlankWord("a", "the nurse", "the nurse", "nurse"))
+        made(masked, blank_word("a", "the nurse", "the nurse", "nurse"))
     with pytest.raises(PromptError, match="prompt 'a' is repeated"):
-        SequenceSet("s", (WORD, WORD))
+        PromptSet("s", (WORD, WORD))
     write_tokenizer(tmp_path)
     with pytest.raises(PromptError, match="'a': the tokenizer has no begin-of-text token"):
         made(Tokenizer.load(tmp_path), WORD)
@@ -133,7 +129,6 @@ def test_the_released_data_have_the_documented_numbers_of_tokens(
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|endoftext|>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = prompt_set("stereoset-intra", data=DATA)
-    assert isinstance(found, SequenceSet)
     table = tokenize(found, Tokenizer.load(tmp_path)).table
     assert len(table) == 64_864
     assert table["prompt_id"].n_unique() == 6_318

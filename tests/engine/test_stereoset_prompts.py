@@ -9,7 +9,7 @@ import pytest
 from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.known.stereoset import REPROMPT, attribute_word
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.sequences import BlankWord, Continuation, NextSentence
+from logitbank.engine.prompts.scoring import blank_tokens, given_tokens, next_sentence_tokens
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import LogitbankError, PromptError
@@ -69,12 +69,9 @@ def test_an_intra_sentence_candidate_is_a_masked_word_or_a_sentence(data: Path) 
     found = prompt_set("stereoset-intra", data=data)
     assert found.name == "stereoset-intra"
     first = found.prompts[0]
-    assert isinstance(first, BlankWord)
-    assert (first.text, first.context, first.word) == (
-        "A nurse is kind.",
-        "A nurse is BLANK.",
-        "kind",
-    )
+    assert first.scored is blank_tokens
+    assert first.text == "A nurse is kind."
+    assert first.parts == {"context": "A nurse is BLANK.", "word": "kind"}
     assert first.columns == {
         "example": "e1",
         "target": "nurse",
@@ -94,17 +91,17 @@ def test_the_prefix_stands_before_every_text_with_one_space(
 ) -> None:
     before = REPROMPT[language] + " "
     (intra, *_) = prompt_set(name.format("intra"), data=data).prompts
-    assert isinstance(intra, BlankWord)
+    assert intra.scored is blank_tokens
     assert intra.text == before + "A nurse is kind."
-    assert (intra.context, intra.word) == (before + "A nurse is BLANK.", "kind")
+    assert intra.parts == {"context": before + "A nurse is BLANK.", "word": "kind"}
     (inter, *_) = prompt_set(name.format("inter"), data=data).prompts
-    assert isinstance(inter, NextSentence)
-    assert (inter.context, inter.sentence) == (before + "He met a nurse.", "She was kind.")
+    assert inter.scored is next_sentence_tokens
+    assert inter.parts == {"context": before + "He met a nurse.", "sentence": "She was kind."}
     found = prompt_set(name.format("inter-causal"), data=data)
     assert found.name == name.format("inter-causal")
     (causal, *_) = found.prompts
-    assert isinstance(causal, Continuation)
-    assert (causal.context, causal.target) == (before + "He met a nurse.", " She was kind.")
+    assert causal.scored is given_tokens
+    assert causal.parts == {"context": before + "He met a nurse.", "target": " She was kind."}
     assert causal.columns["condition"] == "prefix"
     assert causal.columns["language"] == language
 
@@ -126,14 +123,14 @@ def test_a_file_of_ones_own_has_its_language_in_names_and_columns(tmp_path: Path
     found = prompt_set(f"stereoset-intra:file={path}")
     assert found.name == "stereoset-intra-fr"
     first = found.prompts[0]
-    assert isinstance(first, BlankWord)
-    assert first.word == "douce"
+    assert first.scored is blank_tokens
+    assert first.parts["word"] == "douce"
     columns = {"target": "infirmière", "target_english": "nurse", "language": "fr"}
     assert columns.items() <= first.columns.items()
-    for task, kind in (("inter", NextSentence), ("inter-causal", Continuation)):
+    for task, way in (("inter", next_sentence_tokens), ("inter-causal", given_tokens)):
         found = prompt_set(f"stereoset-{task}:file={path},language=fr-CA")
         assert found.name == f"stereoset-{task}-fr-CA"
-        assert isinstance(found.prompts[0], kind)
+        assert found.prompts[0].scored is way
         assert found.prompts[0].columns["language"] == "fr-CA"
     own = prompt_set(f"stereoset-intra-prefix:file={path},language=de").prompts[0]
     assert own.text == f"{REPROMPT['de']} Une infirmière est douce."
@@ -143,7 +140,7 @@ def test_a_language_without_spaces_shows_its_words_or_names_them(tmp_path: Path)
     path = tmp_path / "zh.json"
     path.write_text(json.dumps({"data": {"intrasentence": [CHINESE]}}))
     found = prompt_set(f"stereoset-intra:file={path}").prompts
-    assert [each.word for each in found if isinstance(each, BlankWord)] == ["温柔", "粗鲁", "蓝色"]
+    assert [each.parts["word"] for each in found] == ["温柔", "粗鲁", "蓝色"]
     with pytest.raises(PromptError, match="no intersentence examples"):
         prompt_set(f"stereoset-inter:file={path}")
     for sentence in (bare := json.loads(json.dumps(CHINESE)))["sentences"]:
@@ -154,7 +151,7 @@ def test_a_language_without_spaces_shows_its_words_or_names_them(tmp_path: Path)
 
 def words(path: Path) -> list[str | None]:
     prompts = prompt_set(f"stereoset-intra:file={path}").prompts
-    return [each.word for each in prompts if isinstance(each, BlankWord)]
+    return [each.parts["word"] for each in prompts]
 
 
 PORTUGUESE = [

@@ -12,17 +12,18 @@ import pytest
 
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.prompts.check import prompts_check
-from logitbank.engine.prompts.known.gest import WordInText
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
+from logitbank.engine.prompts.known.gest import word_in_text_tokens
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_names, prompt_set
-from logitbank.engine.prompts.sequences import BlankWord
 from logitbank.engine.prompts.tokenize import tokenize
+from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError
 from tests.support.paths import PUBLIC
 from tests.support.resolved import make_plan
+from tests.support.scored_prompts import blank_word
 from tests.support.token_cases import (
     TOKENIZERS,
     ImpossibleError,
@@ -67,7 +68,7 @@ UNQOVER = ("unqover-gender", "unqover-gender-causal")
 
 
 @cache
-def known(name: str) -> PromptSet | SequenceSet:
+def known(name: str) -> PromptSet:
     """Some prompts of a known set."""
     made = prompt_set(name, data=PUBLIC)
     step = max(1, len(made.prompts) // CELLS)
@@ -75,7 +76,7 @@ def known(name: str) -> PromptSet | SequenceSet:
     return replace(made, prompts=made.prompts[:: step | 1])
 
 
-def own_sets(folder: Path) -> Iterator[PromptSet | SequenceSet]:
+def own_sets(folder: Path) -> Iterator[PromptSet]:
     for name, rows in OWN.items():
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -90,15 +91,22 @@ def own_sets(folder: Path) -> Iterator[PromptSet | SequenceSet]:
 WORDS = ("nurse", "elbow", "thanked")
 
 
-def word_sets() -> Iterator[SequenceSet]:
+def word_sets() -> Iterator[PromptSet]:
     """Words that begin with the lone word mark in a Unigram vocabulary."""
-    for kind in (BlankWord, WordInText):
-        prompts = []
-        for word in WORDS:
-            texts = ("The ", word, " said it.")
-            blank = ("".join(texts), "The BLANK said it.", word)
-            prompts.append(kind(word, *(blank if kind is BlankWord else texts)))
-        yield SequenceSet(kind.__name__, tuple(prompts))
+    blanks = [
+        blank_word(word, f"The {word} said it.", "The BLANK said it.", word) for word in WORDS
+    ]
+    hidden = [
+        Prompt(
+            word,
+            f"The {word} said it.",
+            scored=word_in_text_tokens,
+            parts={"before": "The ", "word": word},
+        )
+        for word in WORDS
+    ]
+    yield PromptSet("blanks", tuple(blanks))
+    yield PromptSet("hidden", tuple(hidden))
 
 
 def known_names(*, whole: bool) -> list[str]:
@@ -123,9 +131,7 @@ def stored_sums(prepared: Prepared) -> Sums:
     return {key: (len(scores), math.fsum(scores)) for key, scores in sums.items()}
 
 
-def compare(
-    prompts: PromptSet | SequenceSet, folder: Path, tokenizer: object, *, has_pairs: bool
-) -> str:
+def compare(prompts: PromptSet, folder: Path, tokenizer: object, *, has_pairs: bool) -> str:
     """How one cell differs from plain transformers, or `scored`, or `refused` by both."""
     checked = prompts_check(prompts, tokenizer=folder)
     suite = resolve_suite(str(folder), steps="all", hub=None)
@@ -154,7 +160,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return request.param, folder, write_case(request.param, folder)
 
 
-def run_cells(case, sets: Iterator[PromptSet | SequenceSet], monkeypatch) -> dict[str, bool]:
+def run_cells(case, sets: Iterator[PromptSet], monkeypatch) -> dict[str, bool]:
     """Whether the prompts of each set can be scored."""
     kind, folder, tokenizer = case
     loaded = Tokenizer.load(folder)
@@ -190,7 +196,7 @@ def test_words_that_begin_with_the_lone_word_mark(case, monkeypatch: pytest.Monk
     if case[2].mask_token is None:
         pytest.skip("no masked model has this tokenizer")
     scored = run_cells(case, word_sets(), monkeypatch)
-    assert scored["BlankWord"]
+    assert scored["blanks"]
 
 
 @pytest.mark.parametrize("kind", ["unigram-spm.model", "unigram-sentencepiece.bpe.model"])

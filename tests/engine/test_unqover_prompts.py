@@ -8,9 +8,10 @@ import pytest
 
 from logitbank.engine.prompts.known.unqover import unqover
 from logitbank.engine.prompts.known.unqover.lists import Category
+from logitbank.engine.prompts.options import fitted
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
-from logitbank.engine.prompts.tokenize import fitted, tokenize
+from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from tests.support.paths import PUBLIC as DATA
 from tests.support.tokenizers import entries, real_tokenizer

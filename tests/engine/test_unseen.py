@@ -7,9 +7,9 @@ import pytest
 
 from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.files import load_prompts
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import SentenceTokens
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option, Prompt
+from tests.support.scored_prompts import sentence
 
 UNSEEN = "\xa0\u2009\u200b\u200d\xad\ufeff\u2028\u2029\u0085\u202e\u3000\r\x07"
 
@@ -33,8 +33,8 @@ def test_an_unseen_character_is_named_with_its_prompt(character: str) -> None:
         assert len(found) == 1
         assert "'nurse'" in found[0]
         assert name in found[0]
-    sentence = SequenceSet("s", (SentenceTokens("nurse", f"The{character}nurse"),))
-    assert code in prompts_check(sentence).lines[0]
+    sentences = PromptSet("s", (sentence("nurse", f"The{character}nurse"),))
+    assert code in prompts_check(sentences).lines[0]
 
 
 @pytest.mark.parametrize("end", [" ", "\n", "\t", "\r\n"])
@@ -46,8 +46,8 @@ def test_white_space_at_the_end_of_an_option_is_named(end: str) -> None:
 
 def test_a_line_end_at_the_end_of_a_text_is_named_and_one_within_is_not() -> None:
     assert "U+000A LINE FEED" in warnings("The nurse said that\n", " he")[0]
-    sentence = SequenceSet("s", (SentenceTokens("nurse", "The nurse spoke.\n"),))
-    assert "U+000A LINE FEED" in prompts_check(sentence).lines[0]
+    sentences = PromptSet("s", (sentence("nurse", "The nurse spoke.\n"),))
+    assert "U+000A LINE FEED" in prompts_check(sentences).lines[0]
     options = (Option("he", "he"), Option("she", "she"))
     answers = PromptSet("jobs", (Prompt("nurse", "Who?\n", options),))
     assert prompts_check(answers).lines[0].startswith("jobs: 1 prompt, 0 errors, 0 warnings")

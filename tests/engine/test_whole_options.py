@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from logitbank.engine.prompts.files import load_prompts
+from logitbank.engine.prompts.options import token_texts
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.tokenize import check_tokens, token_texts, tokenize
+from logitbank.engine.prompts.tokenize import check_tokens, tokenize
 from logitbank.engine.prompts.values import Option, Prompt
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import PromptError

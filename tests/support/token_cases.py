@@ -18,16 +18,10 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.prompts.known.gest import NextWord, WordInText
-from logitbank.engine.prompts.prompt_set import PromptSet, SequenceSet
-from logitbank.engine.prompts.sequences import (
-    BLANK,
-    BlankWord,
-    Continuation,
-    NextSentence,
-    SentenceTokens,
-    SharedTokens,
-)
+from logitbank.engine.prompts import scoring
+from logitbank.engine.prompts.known import gest
+from logitbank.engine.prompts.prompt_set import PromptSet
+from logitbank.engine.prompts.scoring import BLANK
 from logitbank.engine.prompts.values import MASK, Prompt
 from tests.support.checkpoints import write_masked_tokenizer
 from tests.support.paths import PUBLIC
@@ -202,18 +196,17 @@ class ImpossibleError(Exception):
     """A prompt that this tokenizer cannot score."""
 
 
-def expected_sums(prompts: PromptSet | SequenceSet, tokenizer: Any, *, has_pairs: bool) -> Sums:
+def expected_sums(prompts: PromptSet, tokenizer: Any, *, has_pairs: bool) -> Sums:
     """The sums of all prompts with `arithmetic`, or ImpossibleError for the first that has none."""
     expected: Sums = {}
     kept = prompts.prompts
-    if getattr(prompts, "drop_split", False):
+    if prompts.drop_split:
         kept = tuple(p for p in (_with_single_tokens(p, tokenizer) for p in kept) if p)
         if not kept:
             raise ImpossibleError("no prompt is left")
     for prompt in kept:
-        order = getattr(prompt, "order_seed", None)
         for option, scores in _scores(prompt, tokenizer, prompts, has_pairs):
-            expected[prompt.id, order, option] = (len(scores), math.fsum(scores))
+            expected[prompt.id, prompt.order_seed, option] = (len(scores), math.fsum(scores))
     return expected
 
 
@@ -285,55 +278,57 @@ def _after(tokenizer: Any, text: str, continuation: str) -> tuple[list[int], lis
 
 
 def _scores(
-    prompt: Any, tokenizer: Any, prompts: PromptSet | SequenceSet, has_pairs: bool
+    prompt: Prompt, tokenizer: Any, prompts: PromptSet, has_pairs: bool
 ) -> Iterator[tuple[str, list[float]]]:
     masked = tokenizer.mask_token_id is not None
-    match prompt:
-        case Prompt():
+    parts = {name: part or "" for name, part in prompt.parts.items()}
+    match prompt.scored:
+        case None:
             yield from _option_scores(prompt, tokenizer, prompts)
-        case NextWord() if masked:
+        case gest.next_word_tokens if masked:
             return
-        case WordInText() if not masked:
+        case gest.word_in_text_tokens if not masked:
             return
-        case Continuation() if masked:
+        case scoring.target_tokens | scoring.given_tokens if masked:
             raise ImpossibleError("for a causal model")
-        case Continuation():
-            context, tokens = _after(tokenizer, prompt.context, prompt.target)
+        case scoring.target_tokens | scoring.given_tokens | gest.next_word_tokens:
+            context, tokens = _after(tokenizer, parts["context"], parts["target"])
             if not context:
                 raise ImpossibleError("no context")
             yield "target", _left_to_right(context, tokens)
-        case BlankWord() if masked:
-            tokens = _plain(tokenizer, prompt.word)
+        case scoring.blank_tokens if masked:
+            tokens = _plain(tokenizer, parts["word"])
             scores = []
             for i, token in enumerate(tokens):
                 earlier = tokenizer.decode(tokens[:i], clean_up_tokenization_spaces=False)
-                ids, place = _masked_at(tokenizer, prompt.context.replace(BLANK, earlier + MASK, 1))
+                filled = parts["context"].replace(BLANK, earlier + MASK, 1)
+                ids, place = _masked_at(tokenizer, filled)
                 scores.append(arithmetic(ids, place, token))
             yield "target", scores
-        case BlankWord() | SharedTokens() if not masked:
+        case scoring.blank_tokens | scoring.shared_tokens if not masked:
             if tokenizer.bos_token_id is None:
                 raise ImpossibleError("no begin-of-text token")
             begin, ids = tokenizer.bos_token_id, _plain(tokenizer, prompt.text)
-            if isinstance(prompt, BlankWord):  # later tokens follow the text without it
+            if prompt.scored is scoring.blank_tokens:  # later tokens follow the text without it
                 first = arithmetic([begin], 0, ids[0])
                 yield "target", [first, *_left_to_right(ids[:1], ids[1:])]
             else:
                 yield "target", _left_to_right([begin], ids)
-        case SharedTokens():
+        case scoring.shared_tokens:
             yield "target", _shared_scores(prompt, tokenizer)
-        case SentenceTokens() if masked:
+        case scoring.sentence_tokens if masked:
             ids = [*tokenizer(prompt.text)["input_ids"]]
             places = [i for i, t in enumerate(ids) if t not in tokenizer.all_special_ids]
             yield "target", _one_by_one(tokenizer, ids, places)
-        case SentenceTokens():
+        case scoring.sentence_tokens:
             ids = _plain(tokenizer, prompt.text)
             yield "target", _left_to_right([_before(tokenizer)], ids)
-        case WordInText():
+        case gest.word_in_text_tokens:
             yield "target", _word_scores(prompt, tokenizer)
-        case NextSentence():
+        case scoring.next_sentence_tokens:
             if not has_pairs:
                 raise ImpossibleError("no next-sentence head")
-            both = tokenizer(prompt.context, prompt.sentence, return_token_type_ids=True)
+            both = tokenizer(parts["context"], parts["sentence"], return_token_type_ids=True)
             ids = [*both["input_ids"], *both["token_type_ids"]]
             yield "next", [arithmetic(ids, 0, 0)]
             yield "other", [arithmetic(ids, 0, 1)]
@@ -370,23 +365,24 @@ def _option_scores(
             yield option.label, _left_to_right(context, tokens)
 
 
-def _shared_scores(prompt: SharedTokens, tokenizer: Any) -> list[float]:
+def _shared_scores(prompt: Prompt, tokenizer: Any) -> list[float]:
     """As the authors of CrowS-Pairs: `get_span` of their metric.py."""
     import difflib
 
-    own, other = ([*tokenizer(text)["input_ids"]] for text in (prompt.text, prompt.other))
-    first, second = (own, other) if prompt.first else (other, own)
+    first, second = ([*tokenizer(prompt.parts[name])["input_ids"]] for name in ("first", "second"))
+    is_first = prompt.text == prompt.parts["first"]
+    own = first if is_first else second
     places: list[int] = []
     for tag, a, b, c, d in difflib.SequenceMatcher(
         None, [*map(str, first)], [*map(str, second)], autojunk=False
     ).get_opcodes():
         if tag == "equal":
-            places += range(a, b) if prompt.first else range(c, d)
+            places += range(a, b) if is_first else range(c, d)
     unscored = tokenizer.all_special_ids
     return _one_by_one(tokenizer, own, [i for i in places if own[i] not in unscored])
 
 
-def _word_scores(prompt: WordInText, tokenizer: Any) -> list[float]:
+def _word_scores(prompt: Prompt, tokenizer: Any) -> list[float]:
     """The longest run of tokens that is the word, between those of the text before and after it."""
     ids = [*tokenizer(prompt.text)["input_ids"]]
     special = {*tokenizer.all_special_ids}
@@ -403,9 +399,9 @@ def _word_scores(prompt: WordInText, tokenizer: Any) -> list[float]:
         for i in range(len(ids))
         if not special & {*ids[i : i + 1]}
         for j in range(i + 1, min(i + 9, len(ids)))
-        if ids[j - 1] not in special and shown(ids[i:j]) == letters(prompt.word)
+        if ids[j - 1] not in special and shown(ids[i:j]) == letters(prompt.parts["word"] or "")
     ]
-    where = len(letters(prompt.before)) / max(1, len(letters(prompt.text)))
+    where = len(letters(prompt.parts["before"] or "")) / max(1, len(letters(prompt.text)))
     run = min(
         runs,
         key=lambda r: (

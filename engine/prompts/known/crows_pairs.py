@@ -7,10 +7,10 @@ from typing import Any
 from logitbank.engine.prompts.datasets import PublicFile, public_file
 from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import read_rows
-from logitbank.engine.prompts.sequences import SharedTokens
-from logitbank.engine.prompts.values import Scalar
+from logitbank.engine.prompts.scoring import shared_tokens
+from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import PromptError
 
 FILE = PublicFile(
@@ -25,7 +25,7 @@ _COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 _REMEDY = "Use CrowS-Pairs' own file."
 
 
-def crows_pairs(data: Path | None = None) -> SequenceSet:
+def crows_pairs(data: Path | None = None) -> PromptSet:
     """Both sentences of each of the 1,508 pairs.
 
     Masked models score each shared token under its own mask (Nangia et al. 2020). Causal models
@@ -36,18 +36,18 @@ def crows_pairs(data: Path | None = None) -> SequenceSet:
     rows = read_rows(path, _COLUMNS[:2])
     prompts = []
     for number, row in enumerate(read_each(path, rows, _pair, what="pairs", remedy=_REMEDY)):
-        texts = {"more": row["sent_more"], "less": row["sent_less"]}
-        for side, other in (("more", "less"), ("less", "more")):
-            name, text = f"{number}-{side}", texts[side]
+        both = {"first": row["sent_more"], "second": row["sent_less"]}
+        for side, text in zip(("more", "less"), both.values(), strict=True):
             columns: dict[str, Scalar] = {
                 "pair": number,
                 "side": side,
                 "direction": row["stereo_antistereo"],
                 "bias_type": row["bias_type"],
             }
-            first = side == "more"
-            prompts.append(SharedTokens(name, text, texts[other], columns, first=first))
-    return SequenceSet("crows-pairs", tuple(prompts))
+            prompts.append(
+                Prompt(f"{number}-{side}", text, columns=columns, scored=shared_tokens, parts=both)
+            )
+    return PromptSet("crows-pairs", tuple(prompts))
 
 
 def _pair(row: Mapping[str, Any]) -> Mapping[str, str]:

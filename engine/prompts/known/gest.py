@@ -5,22 +5,16 @@ of a woman; the two versions differ in one word.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logitbank.engine.prompts.datasets import dataset_folder, published
 from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
-from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import read_rows
-from logitbank.engine.prompts.sequences import (
-    Continuation,
-    Encoder,
-    ScoredToken,
-    SequencePrompt,
-)
-from logitbank.engine.prompts.values import Scalar
+from logitbank.engine.prompts.scoring import target_tokens
+from logitbank.engine.prompts.values import Encoder, Prompt, Scalar, ScoredToken
 from logitbank.errors import PromptError
 
 FILE = "gest.csv"
@@ -47,47 +41,36 @@ MASKED = (
 """Templates of causal and of masked models, in the order of the paper's tables."""
 
 
-class NextWord(Continuation):
-    """A word after a text, for causal models only."""
-
-    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        if encoder.tokenizer.mask_id is None:
-            yield from super().scored_tokens(encoder)
+def next_word_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
+    """As `target_tokens`, for causal models only."""
+    if encoder.tokenizer.mask_id is None:
+        yield from target_tokens(prompt, encoder)
 
 
-@dataclass(frozen=True, slots=True)
-class WordInText:
-    """Each token of a word within a text, all of them masked at once, for masked models only."""
+def word_in_text_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
+    """Each token of the part `word`, which the text has after the part `before`.
 
-    id: str
-    before: str
-    word: str
-    after: str
-    columns: Mapping[str, Scalar] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        return self.before + self.word + self.after
-
-    def scored_tokens(self, encoder: Encoder) -> Iterator[ScoredToken]:
-        tokenizer = encoder.tokenizer
-        if tokenizer.mask_id is None:
-            return
-        flag = encoder.add_special_tokens
-        ids, spans = tokenizer.encode_with_spans(self.text, add_special_tokens=flag)
-        start, end = len(self.before), len(self.before) + len(self.word)
-        # A lone word mark ("▁") stands for the space before the word, and is one of its tokens.
-        start -= self.before.endswith(" ")
-        word = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
-        if not word or (tokenizer.unknown and tokenizer.unknown.id in [ids[i] for i in word]):
-            raise PromptError(f"the word {self.word!r} is not in the vocabulary of this model")
-        masked = tuple(tokenizer.mask_id if i in word else token for i, token in enumerate(ids))
-        for i in word:
-            query = encoder.query(masked, i, "mask")
-            yield ScoredToken(query, ids[i], tokenizer.decode_each([ids[i]])[0], "masked")
+    All of them are masked at once. For masked models only.
+    """
+    tokenizer = encoder.tokenizer
+    if tokenizer.mask_id is None:
+        return
+    flag = encoder.add_special_tokens
+    before, given = (prompt.parts[name] or "" for name in ("before", "word"))
+    ids, spans = tokenizer.encode_with_spans(prompt.text, add_special_tokens=flag)
+    start, end = len(before), len(before) + len(given)
+    # A lone word mark ("▁") stands for the space before the word, and is one of its tokens.
+    start -= before.endswith(" ")
+    word = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
+    if not word or (tokenizer.unknown and tokenizer.unknown.id in [ids[i] for i in word]):
+        raise PromptError(f"the word {given!r} is not in the vocabulary of this model")
+    masked = tuple(tokenizer.mask_id if i in word else token for i, token in enumerate(ids))
+    for i in word:
+        query = encoder.query(masked, i, "mask")
+        yield ScoredToken(query, ids[i], tokenizer.decode_each([ids[i]])[0], kind="masked")
 
 
-def gest(data: Path | None = None) -> SequenceSet:
+def gest(data: Path | None = None) -> PromptSet:
     """Both versions of the 3,565 sentences, in two templates (causal) or four (masked models).
 
     Causal models score the last word of a version after the text before it. Masked models score the
@@ -96,7 +79,7 @@ def gest(data: Path | None = None) -> SequenceSet:
     to 16 about men), `template` (from 1), `version` (male, female).
     """
     path = dataset_folder(DATASET, data=data) / FILE
-    prompts: list[SequencePrompt] = []
+    prompts: list[Prompt] = []
     rows = read_rows(path, ["sentence"])
     read = read_each(path, rows, _sentence, what="sentences", remedy="Use GEST's own file.")
     for number, (sentence, stereotype) in enumerate(read):
@@ -114,11 +97,12 @@ def gest(data: Path | None = None) -> SequenceSet:
                         "template": index,
                         "version": version,
                     }
+                    way, parts = word_in_text_tokens, {"before": before, "word": word}
                     if kind == "causal":
-                        prompts.append(NextWord(name, before, word, columns))
-                    else:
-                        prompts.append(WordInText(name, before, word, after, columns))
-    return SequenceSet("gest", tuple(prompts))
+                        way, parts = next_word_tokens, {"context": before, "target": word}
+                    text = before + word + after
+                    prompts.append(Prompt(name, text, columns=columns, scored=way, parts=parts))
+    return PromptSet("gest", tuple(prompts))
 
 
 def _sentence(row: Mapping[str, Any]) -> tuple[str, int]:

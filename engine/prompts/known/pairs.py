@@ -7,10 +7,10 @@ from typing import Any
 from logitbank.engine.prompts.files import scalar
 from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
-from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import read_rows
-from logitbank.engine.prompts.sequences import SentenceTokens, SequencePrompt, SharedTokens
-from logitbank.engine.prompts.values import Scalar
+from logitbank.engine.prompts.scoring import sentence_tokens, shared_tokens
+from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import PromptError, UsageError
 from logitbank.store.format.limits import shown
 
@@ -22,7 +22,7 @@ FIELDS = {
 _REMEDY = "Use the fields sentence_good and sentence_bad, or sent_more and sent_less."
 
 
-def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
+def pairs(data: Path | None = None, *, file: str = "") -> PromptSet:
     """Both sentences of each pair of a file; the set has the name of the file without its ending.
 
     Causal models score every token after the begin-of-text token. Masked models score each token
@@ -40,7 +40,7 @@ def pairs(data: Path | None = None, *, file: str = "") -> SequenceSet:
         for each in paths
         for row in read_each(each, read_rows(each, fields), _row, what="pairs", remedy=_REMEDY)
     ]
-    return SequenceSet(path.stem, tuple(c for i, row in enumerate(rows) for c in _pair(i, row)))
+    return PromptSet(path.stem, tuple(c for i, row in enumerate(rows) for c in _pair(i, row)))
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Scalar]:
@@ -53,16 +53,17 @@ def _row(row: Mapping[str, Any]) -> dict[str, Scalar]:
     return {name: scalar(value, name) for name, value in row.items()}
 
 
-def _pair(number: int, row: dict[str, Scalar]) -> Iterator[SequencePrompt]:
+def _pair(number: int, row: dict[str, Scalar]) -> Iterator[Prompt]:
     names = next(names for names in FIELDS if row.get(names[0]))
     one, other = (str(row[name]) for name in names)
     rest = {name: value for name, value in row.items() if name not in names}
-    for side, text, partner in zip(FIELDS[names], (one, other), (other, one), strict=True):
+    both = {"first": one, "second": other}
+    for side, text in zip(FIELDS[names], both.values(), strict=True):
         name, columns = f"{number}-{side}", {**rest, "pair": number, "side": side}
         if side in ("good", "bad"):
-            yield SentenceTokens(name, text, columns)
+            yield Prompt(name, text, columns=columns, scored=sentence_tokens)
         else:
-            yield SharedTokens(name, text, partner, columns, first=side == "more")
+            yield Prompt(name, text, columns=columns, scored=shared_tokens, parts=both)
 
 
 KNOWN = KnownSet(

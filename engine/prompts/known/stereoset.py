@@ -2,23 +2,22 @@
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 from logitbank.engine.prompts.datasets import PublicFile, public_file
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
-from logitbank.engine.prompts.prompt_set import SequenceSet
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import json_value, text_of
-from logitbank.engine.prompts.sequences import (
+from logitbank.engine.prompts.scoring import (
     BLANK,
-    BlankWord,
-    Continuation,
-    NextSentence,
-    SequencePrompt,
+    blank_tokens,
+    given_tokens,
+    next_sentence_tokens,
 )
-from logitbank.engine.prompts.values import Scalar
+from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import PromptError, UsageError
 
 STEREOSET = {
@@ -41,6 +40,7 @@ REPROMPT = {
     "Option wählen. Wir bitten dich, nicht voreingenommen zu sein.",
 }
 """METRICS §11; the German one is not in the paper."""
+_NAMED = 3
 _END = " .!?…"
 _BLANK = re.compile(rf"(?<!\w){BLANK}")
 """An ending may follow it, as in German, but it must begin a word."""
@@ -55,7 +55,7 @@ def stereoset(
     file: str | None = None,
     language: str | None = None,
     leading_space: bool = False,
-) -> SequenceSet:
+) -> PromptSet:
     """The three candidates of each example of a task.
 
     `intra`: masked models score each token of the attribute word after the tokens before it; causal
@@ -88,7 +88,8 @@ def stereoset(
     if prefix and language not in REPROMPT:
         raise UsageError(f"There is no prefix in {language!r}, only in {', '.join(REPROMPT)}.")
     condition, before = (PREFIX, f"{REPROMPT[language]} ") if prefix else (PLAIN, "")
-    prompts: list[SequencePrompt] = []
+    prompts: list[Prompt] = []
+    without_word = []
     defects = []
     for example, sentence in _candidates(path, "intra" if task == "intra" else "inter"):
         name, context, text = sentence["id"], example["context"], sentence["sentence"]
@@ -101,17 +102,20 @@ def stereoset(
             "language": language,
             "condition": condition,
         }
-        if task == "inter":
-            prompts.append(NextSentence(name, before + context, text, columns))
-        elif task == "inter-causal":
-            prompts.append(Continuation(name, before + context, " " + text, columns, "given"))
-        else:
+        if task == "intra":
             word = _word(sentence, context, published=file is None)
             if BLANK not in context or (file is None and word is None):
                 defects.append(f"{text!r} ({name}) in {context!r}")
                 continue
-            texts = before + text, before + context
-            prompts.append(BlankWord(name, *texts, word, columns, leading_space))
+            without_word += [name] if word is None else []
+            word = f" {word}" if word and leading_space else word
+            way, whole, parts = blank_tokens, text, {"word": word}
+        elif task == "inter":
+            way, whole, parts = next_sentence_tokens, f"{context} {text}", {"sentence": text}
+        else:
+            way, whole, parts = given_tokens, f"{context} {text}", {"target": f" {text}"}
+        parts |= {"context": before + context}
+        prompts.append(Prompt(name, before + whole, columns=columns, scored=way, parts=parts))
     if defects:
         raise PromptError(
             f"{path}: {len(defects):,} sentences have no word in the place of {BLANK}, or their"
@@ -119,7 +123,20 @@ def stereoset(
             " each sentence its word in a field word."
         )
     ending = "" if file is None and language == "en" else f"-{language}"
-    return SequenceSet(f"stereoset-{task}{ending}{'-prefix' if prefix else ''}", tuple(prompts))
+    name = f"stereoset-{task}{ending}{'-prefix' if prefix else ''}"
+    return PromptSet(name, tuple(prompts), masked_note=_note(len(prompts), without_word))
+
+
+def _note(count: int, without_word: Sequence[str]) -> str:
+    """A note about the candidates that no masked model scores; empty without any."""
+    if not without_word:
+        return ""
+    more = f" and {len(without_word) - _NAMED:,} more" if len(without_word) > _NAMED else ""
+    return (
+        f"masked models leave out {len(without_word):,} of {count:,} candidates, whose "
+        f"words are unknown: the sentence differs from its context around {BLANK} "
+        f"({', '.join(without_word[:_NAMED])}{more}). Give each its word in a field word."
+    )
 
 
 def _user_file(file: str, language: str | None, german: str | None) -> tuple[Path, str]:

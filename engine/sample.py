@@ -77,16 +77,17 @@ def measure(
             first_s = time.monotonic() - start
             second = _run(worker, _job(bank, prepared, queries, largest, step=1))
     spent = second.spent
+    load_s = first_s - sum(s for phase, s in first.spent.items() if phase != "load")
+    tokens = sum(_tokens(d, prepared.query_sets[d.query_set]) for d in plan.deposits)
     return Estimate(
-        load_s=first_s - sum(s for phase, s in first.spent.items() if phase != "load"),
-        checkpoint_s=spent.get("swap", 0.0) + spent.get("write", 0.0),
-        tokens_per_s=second.tokens / max(spent.get("score", 0.0), 1e-9),
+        start_s=models * load_s,
+        fixed_s=len(plan.to_run) * (spent.get("swap", 0.0) + spent.get("write", 0.0)),
+        score_s=tokens * spent.get("score", 0.0) / second.tokens,
         checkpoints=len(plan.to_run),
-        tokens=sum(_tokens(d, prepared.query_sets[d.query_set]) for d in plan.deposits),
+        tokens=tokens,
         workers=workers,
         rows=len(queries),
         sample_s=time.monotonic() - start,
-        models=models,
     )
 
 

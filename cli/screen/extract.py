@@ -238,8 +238,10 @@ def forecast(summary: "Summary") -> Iterator[str]:
         yield (
             f"Time: about {duration(estimate.seconds)} on {counted(estimate.workers, 'worker')} "
             f"(GPU-hours {estimate.worker_hours:.2g}) without downloads and reference checks: "
-            f"{estimate.load_s:.3g} s to start, {estimate.checkpoint_s:.3g} s per checkpoint, "
-            f"{counted(estimate.tokens, 'token')} at {estimate.tokens_per_s:,.0f} tokens/s"
+            f"{estimate.start_s:.3g} s to start, "
+            f"{estimate.fixed_s / estimate.checkpoints:.3g} s per checkpoint, "
+            f"{counted(estimate.tokens, 'token')} at "
+            f"{estimate.tokens / max(estimate.score_s, 1e-9):,.0f} tokens/s"
         )
         yield (
             f"Measured on {counted(estimate.rows, 'context')} of one checkpoint "

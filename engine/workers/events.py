@@ -1,7 +1,7 @@
 """Messages between a run and its workers, frozen values that cross processes, and the summary."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -50,11 +50,12 @@ class Job:
 class Estimate:
     """Expected duration of a plan, measured with some queries on one checkpoint."""
 
-    load_s: float
-    """Start of an engine with its imports, once for each worker and each of the `models`."""
-    checkpoint_s: float
-    """Fixed time of each checkpoint: weights reloaded and proved, deposits sealed."""
-    tokens_per_s: float
+    start_s: float
+    """Starts of engines with their imports by each worker: one for each different config."""
+    fixed_s: float
+    """Weights reloaded and proved, and deposits sealed, over all checkpoints."""
+    score_s: float
+    """Scoring of all tokens."""
     checkpoints: int
     tokens: int
     """Tokens to score, over all checkpoints."""
@@ -63,8 +64,6 @@ class Estimate:
     """Measured rows, without those of the first job."""
     sample_s: float = 0.0
     """Duration of the measurement, with the start of the engine."""
-    models: int = 1
-    """Number of different configs among the checkpoints; each needs its own engine."""
 
     @property
     def seconds(self) -> float:
@@ -73,8 +72,7 @@ class Estimate:
         An upper limit if a model has fewer checkpoints than there are workers, because each worker
         is assumed to start an engine for every model.
         """
-        work = self.checkpoints * self.checkpoint_s + self.tokens / self.tokens_per_s
-        return self.load_s * self.models + work / self.workers
+        return self.start_s + (self.fixed_s + self.score_s) / self.workers
 
     @property
     def worker_hours(self) -> float:
@@ -84,21 +82,8 @@ class Estimate:
 
 def joined_estimate(estimates: Sequence[Estimate]) -> Estimate:
     """The estimate of several plans that the same workers run one after another."""
-    if len(estimates) == 1:
-        return estimates[0]
-    checkpoints = sum(each.checkpoints for each in estimates)
-    fixed_s = sum(each.checkpoints * each.checkpoint_s for each in estimates)
-    tokens = sum(each.tokens for each in estimates)
-    return Estimate(
-        load_s=sum(each.models * each.load_s for each in estimates),
-        checkpoint_s=fixed_s / checkpoints,
-        tokens_per_s=tokens / sum(each.tokens / each.tokens_per_s for each in estimates),
-        checkpoints=checkpoints,
-        tokens=tokens,
-        workers=estimates[0].workers,
-        rows=sum(each.rows for each in estimates),
-        sample_s=sum(each.sample_s for each in estimates),
-    )
+    sums = {f.name: sum(getattr(each, f.name) for each in estimates) for f in fields(Estimate)}
+    return Estimate(**sums | {"workers": estimates[0].workers})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ import pytest
 from logitbank.cli.screen.extract import forecast
 from logitbank.engine import sample
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.sample import Estimate
-from logitbank.engine.workers.events import CheckpointDone, Summary
+from logitbank.engine.workers.events import CheckpointDone, Estimate, Summary, joined_estimate
 from logitbank.errors import EngineError
 from logitbank.store import CheckpointId
 from tests.support.checkpoints import make_series
@@ -21,18 +20,15 @@ from tests.support.run_driver import PROMPTS, extraction
 from tests.support.run_driver import questions as many_questions
 
 
-def test_time_is_reckoned_by_tokens_and_checkpoints() -> None:
-    one = Estimate(
-        load_s=20, checkpoint_s=4, tokens_per_s=1000, checkpoints=10, tokens=100_000, workers=1
-    )
-    assert one.seconds == 20 + 10 * 4 + 100
-    two = Estimate(
-        load_s=20, checkpoint_s=4, tokens_per_s=1000, checkpoints=10, tokens=100_000, workers=2
-    )
+def test_workers_share_the_work_and_each_starts_its_engines() -> None:
+    one = Estimate(20, 40, 100, checkpoints=10, tokens=100_000, workers=1, rows=30)
+    assert one.seconds == 20 + 40 + 100
+    two = replace(one, workers=2)
     assert two.seconds == 20 + 70
     assert two.worker_hours == pytest.approx(180 / 3600)
-    three = replace(two, models=3)
-    assert three.seconds == 3 * 20 + 70
+    both = joined_estimate([two, Estimate(10, 4, 6, checkpoints=2, tokens=600, workers=2)])
+    assert both == Estimate(30, 44, 106, checkpoints=12, tokens=100_600, workers=2, rows=30)
+    assert both.seconds == 30 + 75
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -47,8 +43,8 @@ def test_a_sample_is_measured_and_nothing_is_left(
     assert estimate is not None
     assert estimate.checkpoints == 2
     assert 2 * PROMPTS * 14 <= estimate.tokens <= 2 * PROMPTS * 30
-    assert estimate.tokens_per_s > 1
-    assert estimate.load_s > 0
+    assert estimate.score_s > 0
+    assert estimate.start_s > 0
     assert {p.name for p in tmp_path.iterdir()} == {"tiny", "temporary"}
     assert not list((tmp_path / "temporary").iterdir())
     text = list(forecast(summary))
@@ -67,10 +63,12 @@ def test_the_start_of_an_engine_is_measured_with_its_imports(
     done = CheckpointDone(CheckpointId("sample"), 6.0, spent, tokens=30)  # type: ignore[arg-type]
     monkeypatch.setattr(sample, "_run", lambda *_: done)
     series = write_series(tmp_path / "tiny", "step0")
+    write_series(series, "step1", layer_norm_eps=0.5)  # another model
     request = request_for(series, questions(*TEXTS))
     estimate = run(tmp_path / "b", request, dry_run=True).estimate
     assert estimate is not None
-    assert (estimate.load_s, estimate.checkpoint_s, estimate.tokens_per_s) == (55.0, 2.0, 10.0)
+    assert (estimate.start_s, estimate.fixed_s) == (2 * 55.0, 2 * 2.0)
+    assert estimate.score_s == pytest.approx(estimate.tokens / 10)
     assert estimate.sample_s == 70.0
 
 

@@ -124,7 +124,7 @@ def called(arguments: Sequence[str]) -> tuple[str, list[Any]]:
 
 def _estimate(*_: object, workers: int, models: int) -> Estimate:
     """Stands in for the measurement of a dry run, which starts an engine."""
-    return Estimate(10.0, 1.0, 100.0, 3, 90, workers, rows=2, sample_s=15.0, models=models)
+    return Estimate(10.0 * models, 3.0, 0.9, 3, 90, workers, rows=2, sample_s=15.0)
 
 
 def evaluated(call: str) -> tuple[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""The charts of comparing filters, and of searching for one."""
+"""The charts of comparing filters."""
 
 from functools import partial
 from textwrap import wrap

@@ -1,4 +1,4 @@
-"""The findings of training a filter, of comparing filters, and of searching for one."""
+"""The findings of training a filter, and of comparing filters."""
 
 from collections.abc import Iterator, Mapping
 

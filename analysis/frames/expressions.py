@@ -65,15 +65,6 @@ def vocabulary_rank(*, ties: Ties = "competition", vocab_limit: bool = False) ->
     return rank + tied_others(vocab_limit=vocab_limit) / 2 if ties == "midrank" else rank
 
 
-def exact_rank() -> pl.Expr:
-    """`rank` of a score, Float64: for tied logits the middle of their ranks.
-
-    Of scores that are not exact, whose ties come from rounding, it is the least rank.
-    """
-    middle = vocabulary_rank(ties="midrank")
-    return pl.when("exact").then(middle).otherwise(vocabulary_rank()).alias("rank")
-
-
 def everything_ties() -> pl.Expr:
     """Whether the entries with a score's logit have all the probability of their row.
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.analysis import fairness_metric
-from logitbank.analysis.frames.expressions import everything_ties, exact_rank
+from logitbank.analysis.frames.expressions import everything_ties
 from tests.support.fairness_cases import FEMALE, MALE, scan_frame
 from tests.support.row_scores import scores_of
 
@@ -42,16 +42,6 @@ def test_only_rows_without_any_order_are_so() -> None:
         }
     )
     assert rows.select(everything_ties()).to_series().to_list() == [True, False, False, False]
-
-
-def test_a_middle_rank_needs_exact_ties() -> None:
-    rows = pl.DataFrame(
-        {
-            "rank": [5, 5], "ties": [3, 3], "padding_above": 0, "padding_ties": 0,
-            "exact": [True, False],
-        }
-    )  # fmt: skip
-    assert rows.select(exact_rank()).to_series().to_list() == [6.5, 5.0]
 
 
 @pytest.mark.parametrize("keep", ["full", "topk:3", "options", "hidden"])

@@ -1,6 +1,7 @@
 """The findings of fairness: the gender gap and its changes, ranks, tests, and what weakens them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -117,7 +118,8 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
     """One model and run."""
     last = gap.row(-1, named=True)
     series = (last["model"], last["run"])
-    yield _delta(f"{name}Δ at {step_name(last['step'])}", last)
+    delta = Curve(gap, "delta", f"{name}Δ", lambda row: str(row["n"]), "+.3f", "gap")
+    yield delta.now()
     changes = _of(result.change_points, last)
     change = _largest_change(changes)
     earlier = gap if change is None else gap.filter(pl.col("step") < change["earliest"])
@@ -125,7 +127,7 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
         largest = earlier.row(int(earlier["gap"].arg_max() or 0), named=True)
         when = "" if change is None else " before the change"
         if largest["gap"] > last["gap"] or change is not None:
-            yield _delta(f"{name}Largest gap{when}, Δ at {step_name(largest['step'])}", largest)
+            yield replace(delta, what=f"{name}Largest gap{when}, Δ").at(largest)
     tests = _of(result.tests, last).filter(pl.col("p").is_not_nan())
     jsd_p = tests.filter(measure="jsd_p", test=MANN_WHITNEY)
     paired = jsd_p.with_columns(
@@ -138,13 +140,6 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
     yield from _best_rank(result, name, last)
     wilcoxon = tests.filter(measure="jsd_p", test=WILCOXON)
     yield from _tested(result, name, jsd_p, wilcoxon)
-
-
-def _delta(text: str, row: Row) -> Finding:
-    return Finding(
-        text=text, value=row["delta"], low=row["low"], high=row["high"],
-        n=row["n"], form="+.3f", **about(row, "gap"),
-    )  # fmt: skip
 
 
 def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:

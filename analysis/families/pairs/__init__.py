@@ -40,13 +40,13 @@ def pairs(
     LogitbankError
         A missing bank or prompt set, or what `pairs_metric` refuses.
     """
-    from logitbank.analysis.families.pairs.metric import read_pairs
+    from logitbank.analysis.families.pairs.metric import pairs_metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
-    result = read_pairs(scores, group_by)
+    result = pairs_metric(scores, group_by=group_by)
     missing = missing_sentences(result.checkpoints, "sentence")
     return make_study(FAMILY, result, scores, missing=missing)
 

@@ -120,11 +120,6 @@ class _Part(NamedTuple):
     sides: pl.Series
 
 
-def read_pairs(source: Scores, group_by: str | None = None) -> Pairs:
-    """The result of banks, made once in a report."""
-    return source.cached(("pairs", group_by), lambda: pairs_metric(source, group_by=group_by))
-
-
 def items(pairs: pl.DataFrame) -> pl.DataFrame:
     """Whether the first sentence is preferred; null without a score of both."""
     preferred = (pl.col("difference") > 0).cast(pl.Float64)

@@ -23,8 +23,8 @@ from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import scan
 from logitbank.store.steps import in_order
 
-ROWS = 500_000
-"""Rows of a batch: 10 checkpoints of WinoBias in five orders."""
+ROWS = 400_000
+"""Rows of a batch: 8 checkpoints of WinoBias in five orders."""
 TOKEN_ROWS = 40_000
 """Rows of a batch whose rows are tokens: sums over the tokens of prompts take several times the
 memory of dense arrays."""

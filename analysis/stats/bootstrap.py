@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.significance import mean_present
@@ -27,30 +27,23 @@ class Interval(NamedTuple):
     high: Floats
 
 
-def cluster_counts(
-    clusters: NDArray[np.int64], *, resamples: int, seed: int | np.random.Generator
-) -> Floats:
-    """Number of draws of each prompt in each bootstrap resample of clusters.
+def cluster_counts(k: int, *, resamples: int, seed: int) -> Floats:
+    """Number of draws of each of k clusters in each bootstrap resample, (b, k) float64.
 
-    In each resample, k clusters are drawn with replacement, with all their prompts. `clusters` is
-    (p,) with values 0..k-1; the result is (b, p) float64. It depends only on the seed.
+    In each resample, k clusters are drawn with replacement. It depends only on the seed.
 
-    >>> counts = cluster_counts(np.array([0, 0, 1]), resamples=4, seed=0)
-    >>> bool((counts[:, 0] == counts[:, 1]).all()), set(counts[:, [0, 2]].sum(1).tolist())
-    (True, {2.0})
+    >>> set(cluster_counts(3, resamples=4, seed=0).sum(axis=1).tolist())
+    {3.0}
     """
-    k = int(clusters.max(initial=-1)) + 1
-    if k == 0:
-        return np.zeros((resamples, 0))
     draws = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples)
-    return draws.astype(np.float64)[:, clusters]
+    return draws.astype(np.float64)
 
 
 def bootstrap_means(values: Floats, counts: Floats) -> Floats:
     """Mean over seeds of the mean over prompts, in every resample.
 
-    `values` is (c, s, p) with NaN for a missing observation, `counts` (b, p) from
-    `cluster_counts`; the result is (b, c), NaN if a resample drew no observation. The result of a
+    `values` is (c, s, p) with NaN for a missing observation, `counts` (b, p) those of the clusters
+    of prompts; the result is (b, c), NaN if a resample drew no observation. The result of a
     checkpoint does not depend on the others.
     """
     missing = np.isnan(values)

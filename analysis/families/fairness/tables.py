@@ -159,12 +159,12 @@ def gap_draws(answers: Answers, resamples: int) -> Floats:
     """
     if not resamples:
         return np.empty((0, len(answers.items.checkpoints)))
-    axes = answers.layout.axes
-    counts = cluster_counts(axes.clusters, resamples=resamples, seed=SEED)
+    clusters = answers.layout.axes.clusters
+    counts = cluster_counts(clusters.max() + 1, resamples=resamples, seed=SEED)
     male, female = (
         bootstrap_means(
             answers.values(f"jsd_p {gold}", gold),
-            counts[:, answers.layout.prompts[part_name("rank", gold)]],
+            counts[:, clusters[answers.layout.prompts[part_name("rank", gold)]]],
         )
         for gold in ("male", "female")
     )

@@ -21,8 +21,8 @@ from logitbank.wording import step_name
 
 R = TypeVar("R", bound=Result)
 NO_RANKS = (
-    "A filter gives probabilities and no ranks. Left out of a filtered bank: {}. Read the bank "
-    "without the filter to see them."
+    "A filter gives probabilities and no ranks. Left out of a filtered bank, with their intervals "
+    "and counts: {}. Read the bank without the filter to see them."
 )
 
 
@@ -66,7 +66,7 @@ def make_study(
             whole = result.tables()
             parts = {name: whole[name].drop(own) for name, own in family.ranks.items()}
             shown_result = replace(result, **parts)  # type: ignore[type-var]
-        names = sorted({name for own in family.ranks.values() for name in own})
+        names = [own[0] for own in family.ranks.values()]
         missing = [*missing, NO_RANKS.format(", ".join(names))]
     return Study(
         result=shown_result,

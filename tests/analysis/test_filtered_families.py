@@ -36,7 +36,7 @@ def assert_same_but_ranks(name: str, plain: Study, seen: Study) -> None:
             whole = whole.filter(measure="jsd_p")
         assert_frame_equal(own, whole, check_exact=False, abs_tol=1e-9)
     (note,) = (text for text in seen.missing if "no ranks" in text)
-    assert all(column in note for columns in left_out.values() for column in columns)
+    assert all(columns[0] in note for columns in left_out.values())
     assert seen.charts
     assert "nan" not in " ".join(seen.summary)
 

@@ -321,4 +321,4 @@ def _finish(bank: Bank, checkpoints: Sequence[Checkpoint]) -> list[Deposit]:
                 writer.seal()
     # Deposits without full rows or states are skipped; the plan has refused new options for them.
     rescore_all(bank.path, deposits)
-    return [d for checkpoint in checkpoints for d in bank.deposits(checkpoint.id)]
+    return deposits

@@ -1,14 +1,15 @@
 """Refuse an extraction that cannot work, before anything is run."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
 
 from logitbank.engine.plan.levels import level_sizes
 from logitbank.engine.plan.plan import Plan
-from logitbank.engine.suites.suites import Checkpoint, Suite
+from logitbank.engine.suites.suites import Checkpoint
 from logitbank.errors import (
     DiskSpaceError,
     KeepLevelError,
@@ -18,17 +19,21 @@ from logitbank.errors import (
 from logitbank.store import Bank, Deposit
 from logitbank.store.files.disk import existing
 from logitbank.store.format.layout import Layout
+from logitbank.store.format.schema import CheckpointId
 from logitbank.store.tables.prompt_tables import option_tokens
 from logitbank.wording import readable_bytes
 
 
-def check_options(bank: Bank, suite: Suite, tables: Sequence[tuple[str, pl.DataFrame]]) -> None:
+def check_options(
+    bank: Bank,
+    present: Mapping[CheckpointId, Sequence[Deposit]],
+    tables: Sequence[tuple[str, pl.DataFrame]],
+) -> None:
     """Refuse new options of stored queries whose full rows were not kept."""
     without_rows: dict[str, Deposit] = {}
-    for checkpoint in suite.checkpoints:
-        for deposit in bank.deposits(checkpoint.id):
-            if not deposit.layout.keep.has_full_rows and deposit.committed():
-                without_rows.setdefault(deposit.query_set, deposit)
+    for deposit in chain.from_iterable(present.values()):
+        if not deposit.layout.keep.has_full_rows and deposit.committed():
+            without_rows.setdefault(deposit.query_set, deposit)
     if not without_rows:
         return
     named = [table.select("query_set", "row", "token", "option") for _, table in tables]

@@ -53,7 +53,7 @@ from logitbank.engine.weights.heads import (
 from logitbank.engine.weights.supported import check_architecture, check_fields
 from logitbank.engine.weights.weights import check_plain, check_pointers, weight_file_bytes
 from logitbank.errors import PromptError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, Deposit
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Dtype, Head, Keep
@@ -195,13 +195,13 @@ def make_plan(
             require_unchanged(bank.path, name, table)
             if (change := set_change(bank.path, name, contents[name])) is not None:
                 notes += (str(change),)
-        check_options(bank, suite, tables)
-
-    if bank is not None:
         progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
+    present = {c.id: [] if bank is None else bank.deposits(c.id) for c in suite.checkpoints}
+    if bank is not None:
+        check_options(bank, present, tables)
     sizes = head_sizes(first, config, value_bytes=value_bytes(request.compute_dtype))
     planner = _Planner(
-        bank, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype, engine
+        present, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype, engine
     )
     keep, dtype = request.level
     block_rows = dict.fromkeys(rows_by_set, request.block_rows)
@@ -294,7 +294,8 @@ def _used_query_sets(bank: Bank | None, tokenized: Sequence[TokenizedPrompts]) -
 class _Planner:
     """Finds the blocks that are missing, for one keep level after another."""
 
-    bank: Bank | None
+    present: Mapping[CheckpointId, Sequence[Deposit]]
+    """Deposits of each checkpoint in the bank."""
     suite: Suite
     config: ModelConfig
     query_sets: Mapping[str, QuerySet]
@@ -337,9 +338,8 @@ class _Planner:
     def missing(self, layouts: Mapping[str, Layout]) -> Iterator[DepositPlan]:
         """Missing blocks, checkpoint by checkpoint; existing deposits keep their own layout."""
         for checkpoint in self.suite.checkpoints:
-            deposits = [] if self.bank is None else self.bank.deposits(checkpoint.id)
             # A deposit without a commit is left by a failed run, and is replaced.
-            stored = {d.query_set: d for d in deposits if d.committed()}
+            stored = {d.query_set: d for d in self.present[checkpoint.id] if d.committed()}
             for deposit in stored.values():
                 check_source(deposit, checkpoint)
             stored_heads = {kind for deposit in stored.values() for kind in deposit.spec.heads}

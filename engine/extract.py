@@ -75,6 +75,7 @@ def extract(
     require_new_folder(bank)
     if request.watch:
         return watch(bank, request, _named_sets(request), start, parallel, on_event=on_event)
+    on_event(Preparing("reading suites and prompts"))
     listed = listed_suites(request.listed, request.steps)
     if hub is None and any(not isinstance(spec, Suite) and on_hub(spec) for spec, _ in listed):
         hub = Hub()
@@ -90,7 +91,6 @@ def extract(
             failed.append(SuiteFailed(str(spec), str(error)))
             on_event(failed[-1])
     require_distinct(suites)
-    on_event(Preparing("reading prompts"))
     return run(
         bank, request, suites, _named_sets(request), start=start, parallel=parallel,
         dry_run=dry_run, hub=hub, failed=failed, on_event=on_event,

@@ -110,28 +110,29 @@ def extract(
     """
     from logitbank.cli.screen.extract import ExtractProgress, print_summary
 
-    request = logitbank.engine.ExtractRequest(
-        suites=suite,
-        prompts=prompts,
-        steps=steps,
-        watch=watch,
-        data=data,
-        language=language,
-        adapter_from=adapter_from,
-        model=model,
-        engine=engine,
-        keep=keep,
-        dtype=dtype,
-        compute_dtype=compute_dtype,
-        deterministic=deterministic,
-        canary_every=canary_every,
-        trust_remote_code=trust_remote_code,
-        workers=workers,
-        shard=shard,
-        ray=ray,
-        disk_budget=disk_budget,
-    )
     with ExtractProgress() as progress:
+        progress.phase("reading suites and prompts")  # before the engine is imported
+        request = logitbank.engine.ExtractRequest(
+            suites=suite,
+            prompts=prompts,
+            steps=steps,
+            watch=watch,
+            data=data,
+            language=language,
+            adapter_from=adapter_from,
+            model=model,
+            engine=engine,
+            keep=keep,
+            dtype=dtype,
+            compute_dtype=compute_dtype,
+            deterministic=deterministic,
+            canary_every=canary_every,
+            trust_remote_code=trust_remote_code,
+            workers=workers,
+            shard=shard,
+            ray=ray,
+            disk_budget=disk_budget,
+        )
         summary = logitbank.extract(bank, request, dry_run=dry_run, on_event=progress)
     print_summary(summary, bank=str(bank), dry_run=dry_run)
     raise typer.Exit(summary.exit_code)

@@ -70,12 +70,12 @@ class ExtractProgress:
                     self._line(text)
                 self._waiting = text
             case events.Preparing(text=text):
+                if not self._planned and text != self._waiting:
+                    self.phase(text)
                 self._describe(text)
-                if not self._planned:
-                    self._line(text)
             case events.CheckpointStarted(checkpoint=checkpoint):
                 if not self._started:
-                    self._phase(f"starting the engine: importing torch, {self._engine}")
+                    self.phase(f"starting the engine: importing torch, {self._engine}")
                 self._started.setdefault(checkpoint, self._clock())
             case events.WeightsLoaded(checkpoint=checkpoint):
                 self._loaded = self._loaded or self._clock()
@@ -83,7 +83,7 @@ class ExtractProgress:
                 self._scored[checkpoint] = self._committed[checkpoint]
                 self._describe(f"{len(self._ended) + 1}/{len(self._planned)} {checkpoint}")
             case events.ReferenceChecked(checkpoint=checkpoint, difference=difference):
-                self._phase(f"reference check of {checkpoint}: difference {difference:.2g}")
+                self.phase(f"reference check of {checkpoint}: difference {difference:.2g}")
             case events.RowsScored(checkpoint=checkpoint, rows=rows):
                 self._scored[checkpoint] += rows
                 self._advance(checkpoint)
@@ -104,9 +104,11 @@ class ExtractProgress:
         self._last_line = self._clock()
         self._say(one_line(text))
 
-    def _phase(self, text: str) -> None:
+    def phase(self, text: str) -> None:
+        """Print what begins now."""
         self._describe(text)
         self._line(text)
+        self._waiting = text
 
     def _describe(self, text: str) -> None:
         self._bar.update(self._task, description=escape(one_line(text)), visible=True)

@@ -203,3 +203,8 @@ def test_long_work_prints_progress(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "reading b (0 s)"
     assert 1 <= len(lines) <= 4  # at growing intervals
+
+
+def test_what_the_command_has_printed_is_not_printed_again() -> None:
+    steps = (Preparing("reading suites and prompts"),) * 2
+    assert screen_lines(*((0.0, step) for step in steps)) == ["reading suites and prompts"]

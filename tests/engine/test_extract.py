@@ -354,6 +354,6 @@ def test_each_step_of_planning_is_an_event_before_it_begins(tmp_path: Path, seri
     prompts = questions(*TEXTS)
     extract(tmp_path / "b", suites=series, prompts=prompts, canary_every=0, on_event=events.append)
     steps = [event.text for event in events if isinstance(event, Preparing)]
-    assert steps[0] == "reading prompts"
+    assert steps[0] == "reading suites and prompts"
     assert "tokenizing 3 prompts of mine" in steps
     assert steps.index("writing prompts into the bank") < len(steps) - 1

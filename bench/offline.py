@@ -95,7 +95,7 @@ def nothing_to_do(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
     first, *seconds = (_seconds(*command) for _ in range(rounds + 1))
     took, detail = median(seconds), f"all of them to do: {first:.0f} s"
     name = "extract of 154 checkpoints, nothing to do"
-    yield Figure(name, took, "s", "≤ 2 s", took <= 2, seconds, detail)
+    yield Figure(name, took, "s", "≤ 1 s", took <= 1, seconds, detail)
 
 
 def one_step_over_http(tmp: Path) -> Iterator[Figure]:

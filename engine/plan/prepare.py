@@ -34,9 +34,8 @@ from logitbank.engine.plan.plan import (
     with_query_rows,
 )
 from logitbank.engine.plan.sharding import Shard, select_shard
-from logitbank.engine.prompts.once import tokenized_once
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.tokenize import TokenizedPrompts
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_once
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from logitbank.engine.cache import offline, user_cache
 from logitbank.errors import LogitbankError, UsageError
@@ -31,10 +32,14 @@ class Dataset:
 
 
 @cache
+def _published() -> Mapping[str, Any]:
+    listed = files(__package__).joinpath("assets", "published.toml").read_text(encoding="utf-8")
+    return tomllib.loads(listed)
+
+
 def published(name: str) -> Dataset:
     """The dataset of this name in `assets/published.toml`."""
-    listed = files(__package__).joinpath("assets", "published.toml").read_text(encoding="utf-8")
-    entry = tomllib.loads(listed)[name]
+    entry = _published()[name]
     return Dataset(name, entry["home"], entry["files"], entry.get("suffix", ""))
 
 
@@ -61,21 +66,8 @@ def dataset_folder(dataset: Dataset, *, data: Path | None = None) -> Path:
     return _cached(dataset)
 
 
-@dataclass(frozen=True, slots=True)
-class PublicFile:
-    """A file that is read from a data folder and not downloaded."""
-
-    folder: str
-    """Folder inside a data folder."""
-    name: str
-    home: str
-    """URL to get it from."""
-    sha256: str = ""
-    """Hex; empty if its home has no fixed version."""
-
-
-def public_file(file: PublicFile, data: Path | None) -> Path:
-    """A file in a data folder.
+def public_file(folder: str, name: str, data: Path | None) -> Path:
+    """A file that is read from this folder of a data folder, and not downloaded.
 
     Raises
     ------
@@ -83,12 +75,13 @@ def public_file(file: PublicFile, data: Path | None) -> Path:
         The file does not exist; the message names its source.
     """
     root = data or os.environ.get("LOGITBANK_DATA")
-    path = Path(root or ".") / file.folder / file.name
+    path = Path(root or ".") / folder / name
     if root is None or not path.is_file():
-        checksum = f" (SHA-256 {file.sha256})" if file.sha256 else ""
+        entry = _published()[folder][name]
+        checksum = f" (SHA-256 {entry['sha256']})" if "sha256" in entry else ""
         raise UsageError(
-            f"{file.folder}/{file.name} is missing. Download {file.home}{checksum} into a folder "
-            f"{file.folder}/, and pass the folder around it as --data or LOGITBANK_DATA."
+            f"{folder}/{name} is missing. Download {entry['home']}{checksum} into a folder "
+            f"{folder}/, and pass the folder around it as --data or LOGITBANK_DATA."
         )
     return path
 

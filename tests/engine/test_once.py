@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from logitbank.engine import cache
-from logitbank.engine.prompts import once
-from logitbank.engine.prompts.once import tokenized_once
+from logitbank.engine.prompts import tokenize
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.scoring import given_tokens, target_tokens
-from logitbank.engine.prompts.tokenize import tokenized_for
+from logitbank.engine.prompts.tokenize import tokenized_for, tokenized_once
 from logitbank.engine.prompts.values import Encoder, Prompt, ScoredToken
 from logitbank.engine.tokenizers import tokenizer
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
@@ -52,7 +51,7 @@ def count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         calls.append(args)
         return tokenized_for(*args)
 
-    monkeypatch.setattr(once, "tokenized_for", counted)
+    monkeypatch.setattr(tokenize, "tokenized_for", counted)
     return lambda: len(calls)
 
 

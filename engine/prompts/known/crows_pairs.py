@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.datasets import public_file
 from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -13,13 +13,6 @@ from logitbank.engine.prompts.scoring import shared_tokens
 from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import PromptError
 
-FILE = PublicFile(
-    "crows-pairs",
-    "crows_pairs_anonymized.csv",
-    "https://raw.githubusercontent.com/McGill-NLP/bias-bench/"
-    "291426aab926f78ecfc7bd040b531429ee8123e0/data/crows/crows_pairs_anonymized.csv",
-    "dfb36986ce0502abbaf7055b9176da3d08d48e07df1251991b5dfbcbceab9d0c",
-)
 DIRECTIONS = ("stereo", "antistereo")
 _COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 _REMEDY = "Use CrowS-Pairs' own file."
@@ -32,7 +25,7 @@ def crows_pairs(data: Path | None = None) -> PromptSet:
     score every token after the begin-of-text token, as lm-evaluation-harness does. Columns: `pair`,
     `side` (more, less), `direction` (stereo, antistereo), `bias_type`.
     """
-    path = public_file(FILE, data)
+    path = public_file("crows-pairs", "crows_pairs_anonymized.csv", data)
     rows = read_rows(path, _COLUMNS[:2])
     prompts = []
     for number, row in enumerate(read_each(path, rows, _pair, what="pairs", remedy=_REMEDY)):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.datasets import public_file
 from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.known_set import KnownSet
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -14,20 +14,13 @@ from logitbank.engine.prompts.values import Prompt
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import shown
 
-FILE = PublicFile(
-    "lambada",
-    "lambada_test_openai.jsonl",
-    "https://openaipublic.blob.core.windows.net/gpt-2/data/lambada_test.jsonl",
-    "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226",
-)
-
 
 def lambada(data: Path | None = None) -> PromptSet:
     """The last word of each of LAMBADA's 5,153 passages (OpenAI's version), all its tokens.
 
     Column `target`: the word with the space before it.
     """
-    path = public_file(FILE, data)
+    path = public_file("lambada", "lambada_test_openai.jsonl", data)
     rows = (
         (line, row if isinstance(row, PromptError) else (line, row))
         for line, row in read_rows(path, ["text"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from logitbank.engine.prompts.datasets import PublicFile, public_file
+from logitbank.engine.prompts.datasets import public_file
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import json_value, text_of
@@ -20,16 +20,7 @@ from logitbank.engine.prompts.scoring import (
 from logitbank.engine.prompts.values import Prompt, Scalar
 from logitbank.errors import PromptError, UsageError
 
-STEREOSET = {
-    "en": PublicFile(
-        "stereoset",
-        "dev-english.json",
-        "https://raw.githubusercontent.com/moinnadeem/StereoSet/master/data/dev.json",
-    ),
-    "de": PublicFile(
-        "stereoset", "dev-german.json", "https://github.com/slds-lmu/stereotypes-multi"
-    ),
-}
+_FILES = {"en": "dev-english.json", "de": "dev-german.json"}
 LABELS = frozenset({"stereotype", "anti-stereotype", "unrelated"})
 PLAIN, PREFIX = "plain", "prefix"
 """Conditions of StereoSet: as published, and after a text that requests no bias."""
@@ -84,7 +75,7 @@ def stereoset(
         raise UsageError(f"language={language} needs file=PATH, in that language.")
     else:
         language = "de" if german else "en"
-        path = public_file(STEREOSET[language], data)
+        path = public_file("stereoset", _FILES[language], data)
     if prefix and language not in REPROMPT:
         raise UsageError(f"There is no prefix in {language!r}, only in {', '.join(REPROMPT)}.")
     condition, before = (PREFIX, f"{REPROMPT[language]} ") if prefix else (PLAIN, "")

@@ -123,8 +123,8 @@ def blank_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
     """The part `word` in the place of `BLANK` in the part `context`.
 
     A masked model scores each token of the word: the tokens before it are in place, one mask stands
-    for it, and the tokens after it are absent, not masked. Without a word it scores no token, and
-    the prompt counts as missing. A causal model scores every token of the text: the first one after
+    for it, and the tokens after it are absent, not masked. If `word` is None, it scores no token,
+    and the prompt counts as missing. A causal model scores every token of the text: the first one after
     the begin-of-text token alone, the others after the text before them.
     """
     tokenizer, word = encoder.tokenizer, prompt.parts["word"]

@@ -124,8 +124,8 @@ def blank_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
 
     A masked model scores each token of the word: the tokens before it are in place, one mask stands
     for it, and the tokens after it are absent, not masked. If `word` is None, it scores no token,
-    and the prompt counts as missing. A causal model scores every token of the text: the first one after
-    the begin-of-text token alone, the others after the text before them.
+    and the prompt counts as missing. A causal model scores every token of the text: the first one
+    after the begin-of-text token alone, the others after the text before them.
     """
     tokenizer, word = encoder.tokenizer, prompt.parts["word"]
     if tokenizer.mask_id is None:

@@ -21,6 +21,7 @@ from tests.support.paths import PUBLIC as DATA
 TOKENIZER = DATA / "tokenizers" / "pythia" / "20B_tokenizer.json"
 pytestmark = [
     pytest.mark.whole,
+    pytest.mark.usefixtures("quick_workers"),
     pytest.mark.filterwarnings("ignore"),  # the harness's, and those of what it imports
 ]
 

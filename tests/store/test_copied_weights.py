@@ -70,6 +70,7 @@ def test_correct_series_are_not(rows: dict[int | None, str]) -> None:
     assert found(rows) == []
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_wrong_shard_is_named_by_findings_and_the_run(tmp_path: Path) -> None:
     series = make_series(tmp_path / "tiny", steps=(0, 100, 200))
     make_checkpoint(series, seed=9)

@@ -3,6 +3,7 @@ the same errors in `prompts check` and `extract`."""
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -110,7 +111,8 @@ def word_sets() -> Iterator[PromptSet]:
 
 
 def known_names(*, whole: bool) -> list[str]:
-    names = [name for name in prompt_names() if name != "pairs"]
+    """Names without those of splits, whose prompts are some of the same."""
+    names = [name for name in prompt_names() if not re.search("^pairs$|-train|-test", name)]
     return [n for n in names if (n.startswith("unqover") and n not in UNQOVER) == whole]
 
 

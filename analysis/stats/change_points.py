@@ -318,7 +318,7 @@ def _largest(
 ) -> tuple[float, float]:
     """The largest p value, and its standard error.
 
-    A test is told whether one before it exceeds `ALPHA`: then one below it need not be exact.
+    A test receives whether one before it exceeds `ALPHA`: then one below it need not be exact.
     """
     largest = 0.0, 0.0
     for null in nulls:

@@ -1,6 +1,7 @@
 """Banks that are analysed together: opening, checks and the choice of prompt sets."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
@@ -9,9 +10,9 @@ import polars as pl
 
 from logitbank.analysis.frames.choose import ChoosePrompts
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank, Deposit, open_bank
+from logitbank.store import Bank, open_bank
 from logitbank.store.tables.prompt_checks import changed_prompt
-from logitbank.store.tables.prompt_tables import linked_query_sets, prompt_files
+from logitbank.store.tables.prompt_tables import prompt_files
 
 OneBank = str | Path | Bank
 """A bank: its folder or URL, or an open one."""
@@ -55,29 +56,14 @@ def open_banks(
     """
     opened: dict[tuple[Path, str], Bank] = {}
     for location in listed_banks(banks):
-        bank = _open(location, models, prompts, rows=rows)
+        bank = open_bank(location, prompts=[])
+        names = prompts and [name for name in prompts if name in bank.prompt_sets]
+        if names or prompts is None:  # else another bank has them
+            with suppress(AbsentError):  # this bank has none of the models
+                bank = open_bank(location, models=models, prompts=names, rows=rows)
         if opened.setdefault((bank.path.resolve(), bank.name), bank) is not bank:
             raise UsageError(f"{bank.address} is given twice. Name each bank once.")
     return list(opened.values())
-
-
-def _open(
-    bank: OneBank, models: Sequence[str] | None, names: Sequence[str] | None, *, rows: bool
-) -> Bank:
-    tables = open_bank(bank, prompts=[])
-    if names is not None:
-        names = [name for name in names if name in tables.prompt_sets]
-        if not names:  # another bank may have them
-            return tables
-    try:
-        return open_bank(bank, models=models, prompts=names, rows=rows)
-    except AbsentError:  # this bank has none of the models
-        return tables
-
-
-def open_tables(banks: Banks) -> list[Bank]:
-    """Open banks without scores, for the names and columns of their prompt sets."""
-    return [open_bank(bank, prompts=[]) for bank in listed_banks(banks)]
 
 
 def listed(names: Sequence[N] | N | None) -> Sequence[N] | None:
@@ -177,26 +163,6 @@ def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
                 f"{first.address} and {second.address}. Analyse the banks one at a time, or change "
                 "the ids of changed prompts."
             )
-
-
-def check_distinct_checkpoints(
-    banks: Sequence[Bank], prompts: str, deposits: Sequence[Iterable[Deposit]]
-) -> None:
-    """Raise UsageError if two banks have all scores of one checkpoint on the same prompts.
-
-    `deposits` are those of each bank that are analysed.
-    """
-    complete: dict[tuple[object, str], Bank] = {}
-    for bank, bank_deposits in zip(banks, deposits, strict=True):
-        names = linked_query_sets(bank.prompts(prompts))
-        for deposit in bank_deposits:
-            if deposit.query_set in names and deposit.complete:
-                other = complete.setdefault((deposit.checkpoint, deposit.query_set), bank)
-                if other is not bank:
-                    raise UsageError(
-                        f"{deposit.checkpoint} has scores of {prompts!r} in both {other.address} "
-                        f"and {bank.address}. Leave one out, or use `logitbank merge`."
-                    )
 
 
 def check_vocab_limit(

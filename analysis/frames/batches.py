@@ -11,13 +11,8 @@ from typing import NamedTuple, TypeVar, overload
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.banks import (
-    check_distinct_checkpoints,
-    check_same_prompts,
-    no_prompts,
-    select_models,
-)
-from logitbank.errors import AbsentError, BankError
+from logitbank.analysis.frames.banks import check_same_prompts, no_prompts, select_models
+from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import scan
@@ -76,15 +71,20 @@ def batches(
         raise AbsentError(no_prompts(banks, names[0], example=names[0]))
     select_models([bank.models for bank, _ in pairs], models, "the banks")  # raises
     scores = [_read_scores(bank, name, models, steps) for bank, name in pairs]
+    complete: dict[tuple[object, str], Bank] = {}
+    for (bank, name), one in zip(pairs, scores, strict=True):
+        for deposit in [each for own in one.deposits.values() for each in own if each.complete]:
+            other = complete.setdefault((deposit.checkpoint, deposit.query_set), bank)
+            if other is not bank:
+                raise UsageError(
+                    f"{deposit.checkpoint} has scores of {name!r} in both {other.address} and "
+                    f"{bank.address}. Leave one out, or use `logitbank merge`."
+                )
     for name in names:
-        scored = [
-            (bank, one.all_deposits)
-            for (bank, other), one in zip(pairs, scores, strict=True)
-            if other == name and one.deposits
-        ]
-        holding = [bank for bank, _ in scored]
-        check_same_prompts(holding, name)
-        check_distinct_checkpoints(holding, name, [deposits for _, deposits in scored])
+        scored = zip(pairs, scores, strict=True)
+        check_same_prompts(
+            [bank for (bank, own), one in scored if own == name and one.deposits], name
+        )
     if not any(one.deposits for one in scores):
         own = [pair for pair in pairs if models is None or {*models} & {*pair[0].models}]
         bank, name = (own or pairs)[0]
@@ -127,10 +127,6 @@ class _Scores(NamedTuple):
     """By query set, of one deposit; fewer if blocks are not committed."""
     deposits: Mapping[Place, list[Deposit]]
 
-    @property
-    def all_deposits(self) -> list[Deposit]:
-        return [deposit for deposits in self.deposits.values() for deposit in deposits]
-
 
 def _read_scores(
     bank: Bank,
@@ -150,9 +146,8 @@ def _read_scores(
         ):
             place = (checkpoint.model, checkpoint.run, checkpoint.step)
             deposits.setdefault(place, []).append(deposit)
-    scores = _Scores(table, rows, deposits)
-    require_scored(bank.path, prompts, scores.all_deposits)
-    return scores
+    require_scored(bank.path, prompts, [each for own in deposits.values() for each in own])
+    return _Scores(table, rows, deposits)
 
 
 def _frame(

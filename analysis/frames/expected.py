@@ -57,13 +57,6 @@ def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]
     return expected
 
 
-def token_counts(rows: pl.DataFrame, columns: Sequence[str] = ()) -> pl.DataFrame:
-    """The number of tokens of each prompt, from `expected_rows` with prompt_id, piece and these."""
-    return rows.group_by("model", "prompt_id").agg(
-        pl.col(columns).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
-    )
-
-
 def missing_note(missing: int, noun: str, *, checkpoints: int = 1) -> str:
     """The note that scores are missing.
 

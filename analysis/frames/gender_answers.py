@@ -168,11 +168,8 @@ def read_winobias(
     UsageError, BankError
         As `map_score_arrays`.
     """
-
-    def read() -> Answers:
-        return _read(scores, ties=ties, vocab_limit=vocab_limit)
-
-    return scores.cached(("winobias", ties, vocab_limit), read)
+    key = ("winobias", ties, vocab_limit)
+    return scores.cached(key, lambda: _read(scores, ties=ties, vocab_limit=vocab_limit))
 
 
 def _read(scores: Scores, *, ties: Ties, vocab_limit: bool) -> Answers:

@@ -15,17 +15,17 @@ from logitbank.analysis.frames.banks import (
     PromptColumns,
     chosen_by,
     listed,
+    listed_banks,
     no_prompts,
     open_banks,
-    open_tables,
     prompt_sets,
 )
 from logitbank.analysis.frames.batches import TOKEN_ROWS, batches, read_nonempty
 from logitbank.analysis.frames.choose import HasPrompts, companion
-from logitbank.analysis.frames.expected import expected_rows, token_counts
+from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, open_bank
 
 T = TypeVar("T")
 
@@ -90,7 +90,8 @@ class Scores:
     def cached(self, name: Hashable, make: Callable[[], T]) -> T:
         """A value of these scores; `make` computes it if it is not stored."""
         models = None if self.models is None else tuple(self.models)
-        return self.cache.get((name, self.sets, models), make)
+        steps = None if self.steps is None else frozenset(self.steps)
+        return self.cache.get((name, self.sets, models, steps), make)
 
     def frames(
         self, *, rows: int = TOKEN_ROWS, coded: Collection[str] = ()
@@ -127,7 +128,10 @@ class Scores:
 
     def expected(self, columns: Sequence[str] = ()) -> pl.DataFrame:
         """The number of tokens of each prompt: model, prompt_id, pieces, and these columns."""
-        return token_counts(self.expected_rows(("prompt_id", "piece", *columns)), columns)
+        rows = self.expected_rows(("prompt_id", "piece", *columns))
+        return rows.group_by("model", "prompt_id").agg(
+            pl.col(columns).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
+        )
 
     def map_prompts(
         self,
@@ -155,17 +159,17 @@ def read_scores(
     models: Sequence[str] | str | None = None,
     steps: Collection[int | None] | None = None,
     *,
-    family: HasPrompts,
+    family: HasPrompts | None = None,
     cache: ScanCache | None = None,
     rows: bool = False,
 ) -> Scores:
-    """Open banks with the scores of a family's prompt sets.
+    """Open banks with the scores of prompt sets.
 
     Parameters
     ----------
     prompts
         Their names. By default the family chooses them: all of its own, or the one that is
-        analysed if it takes only one.
+        analysed if it takes only one. Without a family, all.
     models, steps
         Only these; all if None.
     cache
@@ -181,21 +185,25 @@ def read_scores(
         As `open_banks`.
     """
     models, requested = listed(models), listed(prompts)
-    sets = _chosen(open_tables(banks), requested, family)
+    # Without scores first: names and columns choose the prompt sets.
+    tables = [open_bank(each, prompts=[]) for each in listed_banks(banks)]
+    sets = _chosen(tables, requested, family)
     opened = open_banks(banks, models=models, prompts=sets, rows=rows)
     return Scores(opened, sets, models, cache or ScanCache(), steps)
 
 
 def _chosen(
-    banks: Sequence[Bank], requested: Sequence[str] | None, family: HasPrompts
+    banks: Sequence[Bank], requested: Sequence[str] | None, family: HasPrompts | None
 ) -> tuple[str, ...]:
     """The requested prompt sets, or those of the family."""
     available = prompt_sets(banks)
-    if not banks:
-        return tuple(requested or (family.example,))
-    for name in requested or ():
+    for name in requested or () if banks else ():
         if name not in available:
             raise _absent(banks, name, family)
+    if family is None:
+        return tuple(requested or available)
+    if not banks:
+        return tuple(requested or (family.example,))
     if family.several_prompts:
         chosen = tuple(requested or chosen_by(family.prompts, banks))
         if not chosen:
@@ -215,8 +223,10 @@ def _chosen(
     return next((names for names in groups if names[0] == name), (name,))
 
 
-def _absent(banks: Sequence[Bank], name: str, family: HasPrompts) -> AbsentError:
+def _absent(banks: Sequence[Bank], name: str, family: HasPrompts | None) -> AbsentError:
     """The error that no bank has a prompt set, or any of a family, or that it has several."""
+    if family is None:
+        return AbsentError(no_prompts(banks, name))
     suitable = [names[0] for names in family.prompts(PromptColumns(banks))]
     if suitable:
         text = no_prompts(banks, name, family=family.title, available=suitable)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
@@ -18,6 +18,9 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.study import Study
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
+
+if TYPE_CHECKING:
+    from logitbank.analysis.charts.chart import Chart
 
 R = TypeVar("R", bound=Result)
 NO_RANKS = (
@@ -50,6 +53,7 @@ def make_study(
         for each in copied_weights(bank.deposits())
         if each.checkpoint.model in names
     ]
+    lead = found[0].figure if found else ""
     found = [_with_note(finding, wrong) for finding in found]
     copied = [
         Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
@@ -82,8 +86,14 @@ def make_study(
         screen=family.screen,
         banks=scores.banks,
         files=files,
-        make_charts=lambda _: family.charts(result),
+        make_charts=lambda _: _charts(family, result, lead),
     )
+
+
+def _charts(family: Family, result: Result, lead: str) -> "dict[str, Chart]":
+    """The charts of a result, that of its first finding first."""
+    charts = family.charts(result)
+    return dict(sorted(charts.items(), key=lambda item: item[0] != lead))
 
 
 def _with_note(finding: Finding, wrong: Sequence[CopiedWeights]) -> Finding:

@@ -9,9 +9,10 @@ from logitbank.analysis.families.fairness.metric import Fairness, fairness_metri
 from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
 
 pytestmark = pytest.mark.numerical
+measured = of_rows(fairness_metric)
 
 NO_LOGITS = [0.0, 0.0, 0.0]
 
@@ -30,16 +31,14 @@ def prefer(option: int, p: float) -> list[float]:
 
 
 def small(**options: object) -> Fairness:
-    return fairness_metric(
-        scores_of(random_frame(sentences=6, checkpoints=3)), bootstrap=50, **options
-    )
+    return measured(random_frame(sentences=6, checkpoints=3), bootstrap=50, **options)
 
 
 def test_average_rank_is_the_mean_over_seeds_of_the_means_over_prompts():
     # Seed 0: male prompts 3 and 7, mean 5; seed 1: 1 and 5, mean 3. Mean 4, SD √2.
     ranks = [[[3, 100, 7, 100], [1, 300, 5, 300]]]
     frame = scan_frame(np.zeros((1, 2, 4, 3)), gold=[MALE, FEMALE] * 2, ranks=ranks)
-    table = fairness_metric(scores_of(frame), bootstrap=20).average_rank
+    table = measured(frame, bootstrap=20).average_rank
     assert column(table, "average_rank", gold="male") == [4.0]
     assert column(table, "sd", gold="male") == pytest.approx([2**0.5])
     assert column(table, "average_rank", gold="female") == [200.0]
@@ -51,7 +50,7 @@ def test_the_geometric_mean_rank_has_the_t_interval_of_logs():
     ranks = np.exp(np.random.default_rng(5).normal(3, 2, 24)).round() + 1
     each = np.repeat(ranks, 2)  # a male and a female prompt of each sentence
     frame = scan_frame(np.zeros((1, 2, 48, 3)), gold=[MALE, FEMALE] * 24, ranks=each)
-    row = fairness_metric(scores_of(frame), bootstrap=20).average_rank.row(0, named=True)
+    row = measured(frame, bootstrap=20).average_rank.row(0, named=True)
     logs = np.log(ranks)
     low, high = reference.t.interval(0.95, 23, loc=logs.mean(), scale=reference.sem(logs))
     assert row["geometric_rank"] == pytest.approx(reference.gmean(ranks))
@@ -63,10 +62,10 @@ def test_ties_bounds_and_options_without_a_prompt():
         np.zeros((1, 1, 2, 3)), gold=[MALE, FEMALE], ranks=[[[4, 2]]], ties=[[[3, 0]]],
         exact=[[[True, False]]],
     )  # fmt: skip
-    result = fairness_metric(scores_of(frame), bootstrap=20)
+    result = measured(frame, bootstrap=20)
     table = result.average_rank
     assert table.select("average_rank", "tied", "inexact").rows()[:2] == [(4, 1, 0), (2, 0, 1)]
-    midrank = fairness_metric(scores_of(frame), bootstrap=0, ties="midrank").average_rank
+    midrank = measured(frame, bootstrap=0, ties="midrank").average_rank
     assert column(midrank, "average_rank", gold="male") == [5.5]
     for table, name in (
         (result.average_rank, "average_rank"),
@@ -86,8 +85,8 @@ def test_vocab_limit_leaves_padding_out_of_ranks_ties_and_accuracy():
         padding_above=[[[3, 0]]],
         padding_ties=[[[1, 0]]],
     )
-    full = fairness_metric(scores_of(frame), bootstrap=0)
-    limited = fairness_metric(scores_of(frame), bootstrap=0, vocab_limit=True)
+    full = measured(frame, bootstrap=0)
+    limited = measured(frame, bootstrap=0, vocab_limit=True)
     assert column(full.average_rank, "average_rank", gold="male") == [4.0]
     assert column(limited.average_rank, "average_rank", gold="male") == [1.0]
     assert column(limited.average_rank, "tied", gold="male") == [0]
@@ -100,7 +99,7 @@ def test_accuracy_needs_the_only_maximum_and_three_way_looks_at_the_options():
     frame = scan_frame(
         z, gold=[MALE, MALE, FEMALE, FEMALE], ranks=[[[1, 1, 1, 2]]], ties=[[[0, 1, 0, 0]]]
     )
-    table = fairness_metric(scores_of(frame), bootstrap=0).accuracy
+    table = measured(frame, bootstrap=0).accuracy
     assert column(table, "accuracy", gold="male") == [0.5]
     assert column(table, "three_way_accuracy", gold="male") == [1.0]
     assert column(table, "three_way_accuracy", gold="female") == [0.5]
@@ -109,9 +108,7 @@ def test_accuracy_needs_the_only_maximum_and_three_way_looks_at_the_options():
 
 def test_jsd_table_has_nine_cells_in_both_units():
     z = [[[prefer(MALE, 0.5), prefer(MALE, 0.5), prefer(MALE, 0.5)]]]
-    table = fairness_metric(
-        scores_of(scan_frame(z, gold=[MALE, FEMALE, NEUTRAL])), bootstrap=0
-    ).jsd_parts
+    table = measured(scan_frame(z, gold=[MALE, FEMALE, NEUTRAL]), bootstrap=0).jsd_parts
     assert table.select("gold", "option").rows() == [(g, o) for g in LABELS for o in LABELS]
     # Gold at p = 0.5: 0.0424748; another at 0.5: ¼ ln 2; at 0.25: ⅛ ln 2; gold at 0.25: 0.1204655
     assert table["jsd_p_nats"].to_list() == pytest.approx(
@@ -129,7 +126,7 @@ def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
     # Seed 0: male right for sure, female wrong for sure: Δ = +½ ln 2. Seed 1: the other way round.
     sure, wrong = [50.0, -50.0, -50.0], [-50.0, 50.0, -50.0]
     z = [[[sure, sure], [wrong, wrong]]]
-    gap = fairness_metric(scores_of(scan_frame(z, gold=[MALE, FEMALE])), bootstrap=0).gap
+    gap = measured(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
     assert gap["delta_nats"][0] == pytest.approx(0, abs=1e-12)
     assert gap["gap_nats"][0] == pytest.approx(0, abs=1e-12)
     assert gap["sd"][0] == pytest.approx(2**0.5)
@@ -137,16 +134,14 @@ def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
 
 def test_gap_keeps_its_sign_and_reaches_one():
     z = [[[[50.0, -50, -50], [50.0, -50, -50]]], [[[-50.0, 50, -50], [-50.0, 50, -50]]]]
-    gap = fairness_metric(scores_of(scan_frame(z, gold=[MALE, FEMALE])), bootstrap=0).gap
+    gap = measured(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
     assert gap["delta"].to_list() == pytest.approx([1.0, -1.0])
     assert gap["gap"].to_list() == pytest.approx([1.0, 1.0])
     assert gap["delta_nats"].to_list() == pytest.approx([0.34657359, -0.34657359])
 
 
 def test_change_table_follows_the_steps_and_leaves_the_release_out():
-    result = fairness_metric(
-        scores_of(random_frame(checkpoints=4, steps=[4, 1, None, 2])), bootstrap=0
-    )
+    result = measured(random_frame(checkpoints=4, steps=[4, 1, None, 2]), bootstrap=0)
     change, gap = result.change, result.gap.drop_nulls("step")["gap_nats"]
     assert change["step"].to_list() == [1, 2, 4]
     assert change["from_first"][0] == 0
@@ -165,7 +160,7 @@ def jsd_by_hand(z: np.ndarray, option: int) -> np.ndarray:
 def noise() -> tuple[np.ndarray, Fairness]:
     z = np.random.default_rng(5).normal(size=(2, 3, 8, 3)).astype(np.float32)
     frame = scan_frame(z, gold=[MALE, FEMALE] * 4)
-    return z.astype(np.float64), fairness_metric(scores_of(frame), bootstrap=0)
+    return z.astype(np.float64), measured(frame, bootstrap=0)
 
 
 def test_published_test_averages_over_orders_first(noise):
@@ -193,15 +188,15 @@ def test_pairs_are_twins_of_a_sentence(noise):
 def test_sentences_without_a_twin_are_not_pairs():
     z = np.random.default_rng(0).normal(size=(1, 1, 6, 3))
     gold = [MALE, FEMALE, MALE, MALE, MALE, FEMALE]
-    tests = fairness_metric(scores_of(scan_frame(z, gold=gold)), bootstrap=0).tests
+    tests = measured(scan_frame(z, gold=gold), bootstrap=0).tests
     assert column(tests, "n1", test="wilcoxon", measure="jsd_p") == [2]
-    marked = fairness_metric(scores_of(scan_frame(z, gold=gold, paired=False)), bootstrap=0).tests
+    marked = measured(scan_frame(z, gold=gold, paired=False), bootstrap=0).tests
     assert column(marked, "n1", test="wilcoxon", measure="jsd_p") == [0]
     assert math.isnan(column(marked, "p", test="wilcoxon", measure="jsd_p")[0])
 
 
 def test_a_shift_is_found_at_its_checkpoint_with_its_sign():
-    result = fairness_metric(scores_of(random_frame(checkpoints=9, skew_from=5)), bootstrap=200)
+    result = measured(random_frame(checkpoints=9, skew_from=5), bootstrap=200)
     (change,) = result.change_points.iter_rows(named=True)
     assert (change["kind"], change["step"], change["last_step"]) == ("change point", 16, 128)
     assert change["mean_after"] > change["mean_before"]
@@ -210,9 +205,7 @@ def test_a_shift_is_found_at_its_checkpoint_with_its_sign():
 
 
 def test_no_shift_has_no_change_point_and_the_search_begins_after_step_0():
-    (change,) = fairness_metric(scores_of(random_frame(checkpoints=12))).change_points.iter_rows(
-        named=True
-    )
+    (change,) = measured(random_frame(checkpoints=12)).change_points.iter_rows(named=True)
     assert change["kind"] == "none"
     assert 0 < change["from_step"] <= 102, "the first tenth of the run, at most"
     assert change["checkpoints"] < 12
@@ -223,7 +216,7 @@ def test_several_runs_are_adjusted_for():
     """Holm: the smallest p counts as often as there are runs."""
     skewed = random_frame(checkpoints=9, model="a", skew_from=5)
     frames = [skewed, random_frame(checkpoints=9, model="b")]
-    changes = fairness_metric(scores_of(pl.concat(frames)), bootstrap=20).change_points
+    changes = measured(pl.concat(frames), bootstrap=20).change_points
     p = dict(changes.select("model", "p_random_walk").iter_rows())
     assert dict(changes.select("model", "p_holm").iter_rows()) == {
         "a": pytest.approx(2 * p["a"]), "b": pytest.approx(p["b"])
@@ -237,7 +230,7 @@ def test_the_change_point_may_be_at_any_step_where_resampled_sentences_have_it()
     z[5:, :, early, FEMALE] -= 1.6
     z[6:, :, late, FEMALE] -= 1.5
     frame = scan_frame(z, gold=[MALE, FEMALE] * 40, sentences=[f"s{i // 2}" for i in range(80)])
-    change = fairness_metric(scores_of(frame), bootstrap=300).change_points.row(0, named=True)
+    change = measured(frame, bootstrap=300).change_points.row(0, named=True)
     assert change["step"] in (5, 6)
     assert (change["earliest"], change["latest"]) == (5, 6)
 
@@ -251,7 +244,7 @@ def test_the_difference_from_the_first_checkpoint_is_paired():
     z[1, 0, 1::2, FEMALE] += 0.3 + rng.normal(0, 0.01, 20)
     names = [f"s{i // 2:02}" for i in range(40)]
     frame = scan_frame(z, gold=[MALE, FEMALE] * 20, steps=[0, 8], sentences=names)
-    tests = fairness_metric(scores_of(frame), bootstrap=400).tests
+    tests = measured(frame, bootstrap=400).tests
     row = tests.filter(measure="jsd_p", test="mann_whitney", step=8).row(0, named=True)
     p = 1 / (1 + 2 * np.exp(-z[:, 0, 1::2, FEMALE]))  # of the right answer, female
     m = (1 + p) / 2
@@ -269,9 +262,7 @@ def test_the_finding_of_a_test_includes_the_untrained_baseline():
     z = np.zeros((2, 1, 80, 3))
     z[..., MALE] = 0.5
     z += np.random.default_rng(0).normal(0, 0.01, z.shape)
-    tests = fairness_metric(
-        scores_of(scan_frame(z, gold=[MALE, FEMALE] * 40, steps=[0, 64])), bootstrap=300
-    ).tests
+    tests = measured(scan_frame(z, gold=[MALE, FEMALE] * 40, steps=[0, 64]), bootstrap=300).tests
     rows = tests.filter(measure="jsd_p", test="mann_whitney")
     assert rows["significant"].to_list() == [True, True]
     assert rows["rank_biserial"].to_list() == [1.0, 1.0]  # every female one is greater
@@ -282,9 +273,7 @@ def test_the_finding_of_a_test_includes_the_untrained_baseline():
 
 def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
     for sentences, known in ((9, False), (10, True)):
-        result = fairness_metric(
-            scores_of(random_frame(sentences=sentences, checkpoints=2)), bootstrap=50
-        )
+        result = measured(random_frame(sentences=sentences, checkpoints=2), bootstrap=50)
         for table, bound in (
             (result.average_rank, "low"),
             (result.jsd_parts, "high"),
@@ -305,8 +294,8 @@ def test_order_of_the_rows_does_not_matter():
     frame = random_frame(sentences=4, checkpoints=3, steps=[8, 2, None])
     shuffled = frame.collect().sample(fraction=1, shuffle=True, seed=0).lazy()
     a, b = (
-        fairness_metric(scores_of(frame), bootstrap=0),
-        fairness_metric(scores_of(shuffled), bootstrap=0),
+        measured(frame, bootstrap=0),
+        measured(shuffled, bootstrap=0),
     )
     assert a.gap["step"].to_list() == [2, 8, None]
     assert a.gap["delta_nats"].to_list() == pytest.approx(b.gap["delta_nats"].to_list(), abs=1e-12)
@@ -315,11 +304,11 @@ def test_order_of_the_rows_does_not_matter():
 def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
     frame = random_frame(sentences=12, checkpoints=2, steps=[1, 2], orders=2)
     gone = (pl.col("step") == 2) & pl.col("prompt_id").is_in(["prompt-0", "prompt-1"])
-    result = fairness_metric(scores_of(frame.filter(~gone)), bootstrap=50)
+    result = measured(frame.filter(~gone), bootstrap=50)
     assert result.checkpoints.select("prompts", "orders", "missing").rows() == [
         *((48, 2, 0), (46, 2, 4))
     ]
-    alone = fairness_metric(scores_of(frame.filter(~gone & (pl.col("step") == 2))), bootstrap=0)
+    alone = measured(frame.filter(~gone & (pl.col("step") == 2)), bootstrap=0)
     assert result.gap["delta_nats"][1] == pytest.approx(alone.gap["delta_nats"][0])
     assert column(result.tests, "n1", step=2) == [11] * 4
     assert column(result.tests, "p", step=2) == pytest.approx(column(alone.tests, "p"))
@@ -329,16 +318,16 @@ def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
 def test_the_change_of_the_gap_is_over_what_both_checkpoints_have():
     frame = random_frame(sentences=12, checkpoints=2, steps=[0, 8], orders=2)
     lacking = (pl.col("step") == 8) & (pl.col("order_seed") == 1)
-    row = fairness_metric(scores_of(frame.filter(~lacking)), bootstrap=0).tests.row(-4, named=True)
+    row = measured(frame.filter(~lacking), bootstrap=0).tests.row(-4, named=True)
     assert (row["step"], row["measure"]) == (8, "jsd_p")
-    alone = fairness_metric(scores_of(frame.filter(pl.col("order_seed") == 0)), bootstrap=0).tests
+    alone = measured(frame.filter(pl.col("order_seed") == 0), bootstrap=0).tests
     assert row["from_baseline"] == pytest.approx(alone.row(-4, named=True)["from_baseline"])
 
 
 def two_models(**options: object) -> Fairness:
     one = random_frame(sentences=6, checkpoints=2, steps=[1, 2], model="one")
     two = random_frame(sentences=6, checkpoints=2, steps=[2, 4], model="two", seed=1)
-    return fairness_metric(scores_of(pl.concat([one, two])), bootstrap=0, **options)
+    return measured(pl.concat([one, two]), bootstrap=0, **options)
 
 
 def test_two_models_are_compared_on_neutral_prompts_at_the_same_step():
@@ -359,7 +348,7 @@ def test_the_same_answers_in_other_option_orders_tie(unit):
     other = one.with_columns(
         model=pl.lit("copy"), order_seed=(3 * pl.col("order_seed") % 5).cast(pl.Int32)
     )
-    found = fairness_metric(scores_of(pl.concat([one, other])), unit=unit, bootstrap=0).comparison
+    found = measured(pl.concat([one, other]), unit=unit, bootstrap=0).comparison
     ranked = found.filter(test="mann_whitney")
     assert ranked["statistic"].to_list() == (ranked["n1"] * ranked["n2"] / 2).to_list()
     assert ranked["p"].to_list() == [1.0] * len(ranked)
@@ -382,9 +371,7 @@ def test_ties_hold_where_logits_were_rounded_apart_from_their_sum(unit):
     later = scan_frame((mirrored + total).astype(np.float32), gold=gold, exact=False)
     for test in ("mann_whitney", "wilcoxon"):
         expected, found = (
-            fairness_metric(scores_of(frame), unit=unit, bootstrap=0).tests.filter(
-                test=test, measure="jsd_p"
-            )
+            measured(frame, unit=unit, bootstrap=0).tests.filter(test=test, measure="jsd_p")
             for frame in (sound, later)
         )
         for name in ("statistic", "p", "n1", "n2"):
@@ -396,11 +383,9 @@ def test_only_two_models_that_share_a_step_are_compared():
         random_frame(sentences=2, checkpoints=1, steps=[step], model=model)
         for model, step in (("one", 1), ("two", 2), ("three", 1))
     )
-    assert fairness_metric(scores_of(pl.concat([one, two])), bootstrap=0).comparison.is_empty()
-    both = fairness_metric(scores_of(pl.concat([one, three])), bootstrap=0).comparison
-    assert fairness_metric(
-        scores_of(pl.concat([one, two, three])), bootstrap=0
-    ).comparison.is_empty()
+    assert measured(pl.concat([one, two]), bootstrap=0).comparison.is_empty()
+    both = measured(pl.concat([one, three]), bootstrap=0).comparison
+    assert measured(pl.concat([one, two, three]), bootstrap=0).comparison.is_empty()
     assert both.select("model", "other_model").unique().rows() == [("one", "three")]
 
 
@@ -425,10 +410,10 @@ IS_FEMALE = pl.col("option") == "female"
 )
 def test_frames_that_do_not_fit_are_refused(frame, message):
     with pytest.raises((BankError, UsageError), match=message):
-        fairness_metric(scores_of(frame), bootstrap=0)
+        measured(frame, bootstrap=0)
 
 
 @pytest.mark.parametrize("options", [{"unit": "row"}, {"ties": "first"}, {"bootstrap": -1}])
 def test_wrong_choices_are_refused(options):
     with pytest.raises(UsageError):
-        fairness_metric(scores_of(ONE), **options)
+        measured(ONE, **options)

@@ -26,7 +26,9 @@ from tests.support.evaluation_banks import (
     winobias_bank,
 )
 from tests.support.fairness_cases import random_frame, scan_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
+
+measured = of_rows(fairness_metric)
 
 nan = float("nan")
 STEPS = (0, 10, 20, 30)
@@ -40,9 +42,7 @@ CHANGE = {
 @pytest.fixture(scope="module", name="made")
 def fixture_made() -> Fairness:
     """Ten sentences at four steps; tests set their own gaps and changes."""
-    return fairness_metric(
-        scores_of(random_frame(checkpoints=4, sentences=10, steps=STEPS)), bootstrap=20
-    )
+    return measured(random_frame(checkpoints=4, sentences=10, steps=STEPS), bootstrap=20)
 
 
 def with_gap(made: Fairness, deltas: tuple[float, ...], *, half: float = 0.01) -> Fairness:
@@ -108,14 +108,14 @@ def test_the_largest_change_of_several_runs_is_the_headline() -> None:
         random_frame(checkpoints=9, model=model, skew_from=skew_from, seed=seed)
         for seed, (model, skew_from) in enumerate((("a", None), ("b", 5)))
     ]
-    found = findings(fairness_metric(scores_of(pl.concat(frames)), bootstrap=20))
+    found = findings(measured(pl.concat(frames), bootstrap=20))
     assert found[0].text.startswith("b: gap jumps")
     assert found[0].series == ("b", "main")
     assert {each.series for each in found} == {(), ("a", "main"), ("b", "main")}
 
 
 def test_the_change_since_the_untrained_model_and_its_test_are_found() -> None:
-    result = fairness_metric(scores_of(random_frame(checkpoints=3, skew_from=1)), bootstrap=50)
+    result = measured(random_frame(checkpoints=3, skew_from=1), bootstrap=50)
     found = findings(result)
     row = result.tests.filter(measure="jsd_p", test="mann_whitney", step=2).row(0, named=True)
     change = named(found, "change to step 2")
@@ -137,7 +137,7 @@ def test_the_best_rank_of_female_and_its_highest_accuracy_are_found() -> None:
         logits, gold=[0, 1, 2, 2] * 10, steps=[0, 8, 32], ranks=ranks,
         sentences=[f"dev-{i // 4}" for i in range(40)],
     )  # fmt: skip
-    found = findings(fairness_metric(scores_of(frame), bootstrap=0))
+    found = findings(measured(frame, bootstrap=0))
     rank = named(found, "best at step 8")
     assert (rank.value, rank.number) == (pytest.approx((9 * 12 + 1) / 10), "10.9")
     assert (rank.baseline, rank.n) == (
@@ -146,7 +146,7 @@ def test_the_best_rank_of_female_and_its_highest_accuracy_are_found() -> None:
     accuracy = named(found, "Accuracy of “female”, highest at step 8")
     assert (accuracy.number, accuracy.baseline) == ("10.0%", "0.0% at step 0 (untrained model)")
     assert accuracy.figure == "rank_and_accuracy"
-    one = findings(fairness_metric(scores_of(frame.filter(step=8)), bootstrap=0))
+    one = findings(measured(frame.filter(step=8), bootstrap=0))
     assert not [each for each in one if "best at" in each.text]
 
 
@@ -156,7 +156,7 @@ def test_ties_bounds_and_missing_scores_are_counted(tmp_path: Path) -> None:
     weak = frame.filter(~hole).with_columns(
         exact=pl.col("step") == 1, ties=(pl.col("step") == 1).cast(pl.Int32)
     )
-    found = findings(fairness_metric(scores_of(weak), bootstrap=20))
+    found = findings(measured(weak, bootstrap=20))
     assert named(found, "share their logit").value == 48
     assert named(found, "lower bounds").value == 45
     assert named(found, "Δ at step 2").n.endswith(", 3 missing")
@@ -198,7 +198,7 @@ def test_what_follows_not_is_a_table_a_chart_and_a_finding(tmp_path: Path) -> No
 
 def test_one_gender_alone_has_no_gap_and_no_chart_of_it() -> None:
     frame = random_frame(checkpoints=1, sentences=3).filter(pl.col("answer") != "male")
-    result = fairness_metric(scores_of(frame), bootstrap=20)
+    result = measured(frame, bootstrap=20)
     assert [each.text[:24] for each in findings(result)] == ["There is no gender gap: "]
     assert "gap" not in charts(result)
 
@@ -206,7 +206,7 @@ def test_one_gender_alone_has_no_gap_and_no_chart_of_it() -> None:
 def test_charts_draw_every_checkpoint_with_n_and_legends() -> None:
     one = random_frame(sentences=12, checkpoints=9, skew_from=5, model="one")
     two = random_frame(sentences=12, checkpoints=9, model="two", seed=1)
-    drawn = charts(fairness_metric(scores_of(pl.concat([one, two])), bootstrap=20))
+    drawn = charts(measured(pl.concat([one, two]), bootstrap=20))
     assert [*drawn] == [
         "gap", "jsd_p", "average_rank", "neutral_options", "accuracy", "rank_and_accuracy",
         "p_values",

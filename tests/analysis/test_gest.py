@@ -17,9 +17,10 @@ from logitbank.errors import BankError, UsageError
 from tests.support.gest_cases import make_bank
 from tests.support.paths import PUBLIC
 from tests.support.piece_cases import piece_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
 
 pytestmark = pytest.mark.numerical
+measured = of_rows(gest_metric)
 
 LN10 = math.log(10)
 
@@ -44,7 +45,7 @@ FIRST = {(0, 1): 0.1, (1, 1): 0.3, (2, 7): -0.5, (3, 8): 1.0, (4, 16): 2.0, (5, 
 
 
 def test_a_side_is_the_mean_of_its_stereotypes_and_the_rate_their_difference() -> None:
-    result = gest_metric(scores_of(frame(FIRST)))
+    result = measured(frame(FIRST))
     kinds = result.stereotypes.filter(template="1").select("stereotype", "part", "score")
     assert kinds.rows() == [
         ("emotional", "female", pytest.approx(0.2)), ("beautiful", "female", -0.5),
@@ -62,16 +63,16 @@ def test_a_side_is_the_mean_of_its_stereotypes_and_the_rate_their_difference() -
 
 
 def test_masked_versions_are_means_over_their_pieces_and_words_are_sums() -> None:
-    masked = gest_metric(scores_of(frame(FIRST, pieces=4))).sentences
+    masked = measured(frame(FIRST, pieces=4)).sentences
     assert masked.filter(template="1")["score"].to_list() == pytest.approx([*FIRST.values()])
     words = frame(FIRST, pieces=4).with_columns(score_kind=pl.lit("target"))
-    summed = gest_metric(scores_of(words)).sentences.filter(template="1")
+    summed = measured(words).sentences.filter(template="1")
     assert summed["score"].to_list() == pytest.approx([4 * score for score in FIRST.values()])
 
 
 def test_all_is_the_mean_over_templates_of_sentences_that_have_each() -> None:
     second = {key: score + 1 for key, score in FIRST.items() if key != (0, 1)}
-    result = gest_metric(scores_of(pl.concat([frame(FIRST), frame(second, template=2)])))
+    result = measured(pl.concat([frame(FIRST), frame(second, template=2)]))
     overall = result.sentences.filter(template="all")
     assert overall["sentence_id"].to_list() == [1, 2, 3, 4, 5]
     assert overall["score"].to_list() == pytest.approx([0.8, 0.0, 1.5, 2.5, 3.5])
@@ -81,10 +82,10 @@ def test_all_is_the_mean_over_templates_of_sentences_that_have_each() -> None:
 def test_sentences_are_those_of_the_last_checkpoint_and_a_release_is_the_last() -> None:
     steps = [frame({key: score + step for key, score in FIRST.items()}, step=step)
              for step in (8, 0)]  # fmt: skip
-    table = gest_metric(scores_of(pl.concat(steps))).sentences
+    table = measured(pl.concat(steps)).sentences
     assert table["step"].unique().to_list() == [8]
     release = frame(FIRST).with_columns(step=pl.lit(None, pl.Int64))
-    result = gest_metric(scores_of(pl.concat([*steps, release])))
+    result = measured(pl.concat([*steps, release]))
     assert result.sentences["step"].unique().to_list() == [None]
     changed = result.rates.filter(pl.col("step").is_null(), part="male", template="all")
     assert changed.select("baseline_step", "from_baseline").row(0) == (0, pytest.approx(0))
@@ -105,13 +106,13 @@ def of_kind(scores: Mapping[tuple[int, int], float], kind: int) -> list[float]:
 
 def test_intervals_of_a_stereotype_are_those_of_a_mean_and_few_sentences_have_none() -> None:
     scores = many(0, (2, 9), 8)
-    table = gest_metric(scores_of(frame(scores))).stereotypes.filter(template="1")
+    table = measured(frame(scores)).stereotypes.filter(template="1")
     for kind, row in zip((2, 9), table.iter_rows(named=True), strict=True):
         values = of_kind(scores, kind)
         expected = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
         assert (row["low"], row["high"]) == pytest.approx(expected)
         assert row["published_low"] == pytest.approx(math.exp(expected[0] / LN10))
-    few = gest_metric(scores_of(frame(many(0, (1, 9), 8)))).stereotypes.filter(template="1")
+    few = measured(frame(many(0, (1, 9), 8))).stereotypes.filter(template="1")
     assert few["low"].is_nan().to_list() == [True, False]  # nine sentences, and seventeen
 
 
@@ -120,7 +121,7 @@ def test_intervals_of_the_rate_cover_as_often_as_they_claim() -> None:
     kinds = (1, 4, 7, 8, 12, 16)
     truth = (8 + 12 + 16) / 30 - (1 + 4 + 7) / 30
     draws = [frame(many(seed, kinds, 6), step=seed) for seed in range(400)]
-    rates = gest_metric(scores_of(pl.concat(draws))).rates.filter(template="1", part="rate")
+    rates = measured(pl.concat(draws)).rates.filter(template="1", part="rate")
     inside = rates.select(pl.lit(truth).is_between("low", "high"))
     assert 0.93 <= inside.to_series().mean() <= 0.97  # type: ignore[operator]
 
@@ -133,7 +134,7 @@ def test_changes_are_paired_over_the_sentences_of_both_checkpoints() -> None:
     }
     dropped = next(iter(after))
     del after[dropped]
-    result = gest_metric(scores_of(pl.concat([frame(before, step=4), frame(after, step=8)])))
+    result = measured(pl.concat([frame(before, step=4), frame(after, step=8)]))
     changes = {key: after[key] - before[key] for key in after}
     row = result.stereotypes.filter(template="1", step=8, stereotype_id=3).row(0, named=True)
     values = of_kind(changes, 3)
@@ -153,7 +154,7 @@ def test_changes_are_paired_over_the_sentences_of_both_checkpoints() -> None:
 def test_every_frame_of_a_scan_counts() -> None:
     frames = [frame(many(step, (3, 10), 12), step=step).lazy() for step in (0, 4, 8)]
     whole = pl.concat(frames).collect()
-    one, parts = gest_metric(scores_of(whole)), gest_metric(scores_of(*frames))
+    one, parts = measured(whole), measured(*frames)
     for name, table in one.tables().items():
         assert table.equals(parts.tables()[name], null_equal=True), name
 
@@ -169,12 +170,12 @@ def test_findings_of_runs_name_the_rate_and_the_extreme_stereotypes(tmp_path: Pa
     assert ("(female)" in lowest, "(male)" in highest) == (True, True)
     assert list(study.charts) == ["rate", "stereotypes"]
     with pytest.raises(BankError, match="No sentence"):
-        gest_metric(scores_of(frame(FIRST).filter(version="male")))
+        measured(frame(FIRST).filter(version="male"))
     one_side = {key: score for key, score in FIRST.items() if key[1] < 8}
-    assert [f.text for f in FAMILY.findings(gest_metric(scores_of(frame(one_side))))] == [
+    assert [f.text for f in FAMILY.findings(measured(frame(one_side)))] == [
         "There is no sentence with all templates of both kinds."
     ]
-    few = FAMILY.findings(gest_metric(scores_of(frame(FIRST))))
+    few = FAMILY.findings(measured(frame(FIRST)))
     assert few[0].text == "The model has no interval of the stereotype rate at step 0."
 
 
@@ -187,17 +188,17 @@ def test_charts_are_lines_over_training_and_dots_of_one_checkpoint(tmp_path: Pat
         return "Training step" in chart, {text for text in templates if text in chart}
 
     second = frame(FIRST, step=8)
-    assert drawn(gest_metric(scores_of(frame(FIRST)))) == (False, templates)
-    assert drawn(gest_metric(scores_of(pl.concat([frame(FIRST), second])))) == (True, templates)
+    assert drawn(measured(frame(FIRST))) == (False, templates)
+    assert drawn(measured(pl.concat([frame(FIRST), second]))) == (True, templates)
     runs = gest(make_bank(tmp_path / "b.zarr")).result
     assert drawn(runs) == (True, {"mean of templates"})  # in the caption
     other = {key: score for key, score in FIRST.items() if key != (0, 1)}
     parts = pl.concat([frame(scores, template=number, step=step) for step in (0, 8)
                        for number, scores in ((1, FIRST), (2, other))])  # fmt: skip
-    both = gest_metric(scores_of(pl.concat([parts, parts.with_columns(run=pl.lit("seed1"))])))
+    both = measured(pl.concat([parts, parts.with_columns(run=pl.lit("seed1"))]))
     assert chart_caption(FAMILY.charts(both)["rate"]).endswith("n = 5 sentences.")
     turned = dict(reversed(FIRST.items()))
-    in_order = gest_metric(scores_of(frame(turned))).stereotypes.filter(template="1")
+    in_order = measured(frame(turned)).stereotypes.filter(template="1")
     assert in_order["stereotype_id"].to_list() == [1, 7, 8, 16]
 
 
@@ -211,9 +212,9 @@ def test_charts_are_lines_over_training_and_dots_of_one_checkpoint(tmp_path: Pat
 )
 def test_rows_that_do_not_fit_are_refused(change: dict[str, pl.Expr], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        gest_metric(scores_of(frame(FIRST).with_columns(**change)))
+        measured(frame(FIRST).with_columns(**change))
     with pytest.raises(UsageError, match="version"):
-        gest_metric(scores_of(frame(FIRST).drop("version")))
+        measured(frame(FIRST).drop("version"))
 
 
 # Released score files

@@ -13,7 +13,9 @@ from logitbank.errors import UsageError
 from logitbank.version import __version__
 from tests.support.paths import PUBLIC as DATA
 from tests.support.piece_cases import piece_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
+
+measured = of_rows(lambada_metric)
 
 SAMPLES = DATA / "pythia" / "lm-evaluation-harness-samples"
 
@@ -179,7 +181,7 @@ METRICS = {"acc": "acc", "perplexity": "perplexity"}
 
 
 def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
-    table = lambada_metric(scores_of(scores())).lambada
+    table = measured(scores()).lambada
     paths = write_harness(
         table, tmp_path / "r", task="lambada_openai", metrics=METRICS, samples="examples"
     )
@@ -202,9 +204,7 @@ def test_the_harness_finds_exported_files_and_makes_its_table_of_them(tmp_path: 
     pytest.importorskip("lm_eval")
     from lm_eval.utils import get_results_filenames, make_table
 
-    table = lambada_metric(scores_of(scores())).lambada.filter(
-        pl.col("model") == "x", pl.col("run") == "main"
-    )
+    table = measured(scores()).lambada.filter(pl.col("model") == "x", pl.col("run") == "main")
     row = table.filter(pl.col("step") == 0).row(0, named=True)
     (path, _) = write_harness(
         table, tmp_path, task="lambada_openai", metrics=METRICS, samples="examples"
@@ -218,7 +218,7 @@ def test_the_harness_finds_exported_files_and_makes_its_table_of_them(tmp_path: 
 
 
 def test_files_with_other_results_are_not_replaced(tmp_path: Path) -> None:
-    table = lambada_metric(scores_of(scores())).lambada
+    table = measured(scores()).lambada
     table = table.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
     for _ in range(2):  # the same task of the same checkpoint is replaced
         write_harness(table, tmp_path, task="one", metrics={"acc": "acc"}, samples="examples")

@@ -11,9 +11,10 @@ from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.frames.prompt_sums import greedy_match
 from logitbank.errors import BankError, UsageError
 from tests.support.piece_cases import piece_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows, scores_of
 
 pytestmark = pytest.mark.numerical
+measured = of_rows(lambada_metric)
 
 WORDS = {
     "a": [(-1.0, 1, 0), (-2.0, 1, 0)],  # right
@@ -43,7 +44,7 @@ def test_a_word_is_right_where_every_token_is_the_only_maximum() -> None:
 def test_fewer_than_ten_words_have_no_interval() -> None:
     for words, known in ((9, False), (10, True)):
         frame = piece_frame({f"w{at}": [(-1.0 - at, 1 + at % 2, 0)] for at in range(words)})
-        result = lambada_metric(scores_of(frame))
+        result = measured(frame)
         row = only(result.lambada)
         for bound in ("low", "high", "perplexity_low", "perplexity_high"):
             assert math.isnan(row[bound]) != known, bound  # type: ignore[arg-type]
@@ -52,7 +53,7 @@ def test_fewer_than_ten_words_have_no_interval() -> None:
 
 def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 4)
-    row = only(lambada_metric(scores_of(piece_frame(WORDS))).lambada)
+    row = only(measured(piece_frame(WORDS)).lambada)
     assert row["acc"] == 0.5
     assert row["acc_stderr"] == pytest.approx(math.sqrt(0.25 / 3))
     assert row["perplexity"] == pytest.approx(math.exp(10 / 4)), "10 nats over 4 examples"
@@ -64,9 +65,7 @@ def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyP
 
 
 def test_an_accuracy_of_zero_has_an_interval_with_a_width() -> None:
-    row = only(
-        lambada_metric(scores_of(piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)}))).lambada
-    )
+    row = only(measured(piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)})).lambada)
     assert (row["acc"], row["acc_stderr"], row["low"]) == (0, 0, 0)
     # Wilson at p = 0: z² / (n + z²)
     assert row["high"] == pytest.approx(3.841459 / 13.841459)
@@ -76,11 +75,11 @@ def test_words_that_a_checkpoint_has_in_part_are_left_out_and_counted() -> None:
     part = piece_frame(WORDS, step=8).filter(
         (pl.col("prompt_id") != "d") & ~((pl.col("prompt_id") == "a") & (pl.col("piece") == 1))
     )
-    result = lambada_metric(scores_of(pl.concat([piece_frame(WORDS), part])))
+    result = measured(pl.concat([piece_frame(WORDS), part]))
     assert result.checkpoints.rows() == [("toy", "main", 0, 4, 0), ("toy", "main", 8, 2, 2)]
     assert result.lambada["acc"].to_list() == [0.5, 0]
     # Alone, only the plan says that "a" has two tokens and that there is a "d".
-    alone = lambada_metric(scores_of(part, expected=piece_frame(WORDS)))
+    alone = measured(part, expected=piece_frame(WORDS))
     assert alone.checkpoints.rows() == [("toy", "main", 8, 2, 2)]
 
 
@@ -109,4 +108,4 @@ def with_b(value: float | None) -> pl.DataFrame:
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        lambada_metric(scores_of(frame))
+        measured(frame)

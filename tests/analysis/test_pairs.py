@@ -19,9 +19,10 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import BankError, PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer
 from tests.support.piece_cases import pair_frame, piece_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
 
 pytestmark = pytest.mark.numerical
+measured = of_rows(pairs_metric)
 
 
 PAIRS = (
@@ -35,7 +36,7 @@ PAIRS = (
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> dict[str, tuple[object, ...]]:
-    table = pairs_metric(scores_of(frame)).pairs
+    table = measured(frame).pairs
     return {r[0]: r[1:] for r in table.select("group", *columns).rows()}
 
 
@@ -51,12 +52,12 @@ def test_the_stereotyping_sentence_is_sent_more_in_both_directions() -> None:
 
 
 def test_error_and_interval_are_those_of_a_share() -> None:
-    table = pairs_metric(scores_of(pair_frame(*PAIRS))).pairs
+    table = measured(pair_frame(*PAIRS)).pairs
     assert table["score_stderr"][0] == pytest.approx(100 * math.sqrt(0.25 / 5))
     assert table["low"].is_nan().all()  # six pairs, three of each type
-    found = FAMILY.findings(pairs_metric(scores_of(pair_frame(*PAIRS))))
+    found = FAMILY.findings(measured(pair_frame(*PAIRS)))
     assert (found[1].value, found[1].interval, found[1].n) == (0.5, "", "6 pairs")
-    table = pairs_metric(scores_of(pair_frame(*PAIRS, *PAIRS))).pairs
+    table = measured(pair_frame(*PAIRS, *PAIRS)).pairs
     # Wilson of 6 in 12: ½ ± 1.96 √(1/48 + 1.96²/576) / (1 + 1.96²/12), in percent.
     half = 1.959964 * math.sqrt(1 / 48 + 1.959964**2 / 576) / (1 + 1.959964**2 / 12)
     assert table["low"][0] == pytest.approx(100 * (0.5 - half))
@@ -70,9 +71,7 @@ def test_the_size_of_the_differences_is_that_of_the_harness() -> None:
     assert found["all"] == (1.5, pytest.approx(math.sqrt(0.7 / 6)))
     assert found["age"] == (1, pytest.approx(1 / math.sqrt(3)))
     assert found["gender"] == (2, 0)
-    assert math.isnan(
-        pairs_metric(scores_of(pair_frame(PAIRS[0]))).pairs["likelihood_diff_stderr"][0]
-    )
+    assert math.isnan(measured(pair_frame(PAIRS[0])).pairs["likelihood_diff_stderr"][0])
 
 
 def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -> None:
@@ -94,20 +93,18 @@ def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -
 def test_pairs_that_have_nothing_to_score_are_counted() -> None:
     """Two sentences without a token in common are no rows of a masked model."""
     frame = pair_frame(*PAIRS, kind="masked")
-    assert pairs_metric(scores_of(frame)).checkpoints["unscored"].to_list() == [0]
+    assert measured(frame).checkpoints["unscored"].to_list() == [0]
     bare = frame.filter(~pl.col("pair").is_in([1, 3]))
-    result = pairs_metric(scores_of(bare))
+    result = measured(bare)
     assert result.checkpoints.select("prompts", "missing", "unscored").row(0) == (8, 0, 2)
     assert any("2 pairs without a token" in str(each) for each in FAMILY.findings(result))
     part = pl.concat([bare, bare.filter(pl.col("pair") > 2).with_columns(step=pl.lit(8, pl.Int64))])
-    assert pairs_metric(scores_of(part)).checkpoints.select(
-        "prompts", "missing", "unscored"
-    ).rows() == [
+    assert measured(part).checkpoints.select("prompts", "missing", "unscored").rows() == [
         (8, 0, 2),
         (4, 4, 2),
     ]
     named = bare.with_columns(pair=pl.format("p{}", "pair"))
-    assert pairs_metric(scores_of(named)).checkpoints["unscored"].to_list() == [None]
+    assert measured(named).checkpoints["unscored"].to_list() == [None]
 
 
 def test_masked_and_causal_scores_are_kept_apart() -> None:
@@ -118,7 +115,7 @@ def test_masked_and_causal_scores_are_kept_apart() -> None:
             pair_frame(*turned, kind="masked").with_columns(model=pl.lit("bert")),
         ]
     )
-    table = pairs_metric(scores_of(frame)).pairs.filter(group="all")
+    table = measured(frame).pairs.filter(group="all")
     assert table.select("model", "score_kind", "stereo_score").rows() == [
         ("bert", "masked", pytest.approx(100 / 3)),
         ("gpt", "sentence", pytest.approx(200 / 3)),
@@ -128,11 +125,11 @@ def test_masked_and_causal_scores_are_kept_apart() -> None:
 def test_pairs_that_are_there_in_part_are_left_out() -> None:
     whole, part = pair_frame(*PAIRS, step=0), pair_frame(*PAIRS, step=1)
     part = part.filter((pl.col("prompt_id") != "0-less") | (pl.col("piece") == 0))
-    result = pairs_metric(scores_of(pl.concat([whole, part])))
+    result = measured(pl.concat([whole, part]))
     assert result.pairs.filter(group="all")["pairs"].to_list() == [6, 5]
     assert result.checkpoints["missing"].to_list() == [0, 1]
     with pytest.raises(BankError, match="No pair"):
-        pairs_metric(scores_of(whole.filter(side="more")))
+        measured(whole.filter(side="more"))
 
 
 ONE = pair_frame(PAIRS[0])
@@ -158,9 +155,9 @@ LONGER = pair_frame(PAIRS[0], kind="masked", pieces=3)
 )  # fmt: skip
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        pairs_metric(scores_of(frame))
+        measured(frame)
     with pytest.raises(UsageError, match="colour"):
-        pairs_metric(scores_of(ONE), group_by="colour")
+        measured(ONE, group_by="colour")
 
 
 def test_bias_types_are_adjusted_for_their_number() -> None:
@@ -178,7 +175,7 @@ def test_bias_types_are_adjusted_for_their_number() -> None:
     assert [found[name][1] for name in ("age", "gender", "race")] == pytest.approx(
         [3 * age, gender, 1.5 * race]
     )
-    apart = FAMILY.findings(pairs_metric(scores_of(pair_frame(*pairs))))[-2]
+    apart = FAMILY.findings(measured(pair_frame(*pairs)))[-2]
     assert (apart.value, apart.n) == (2, "3 groups (age, race)")
 
 
@@ -199,7 +196,7 @@ def test_pairs_of_good_and_bad_sentences_have_an_accuracy_by_group() -> None:
         *[(-8.0, -9.0, "agreement")] * 6, *[(-8.0, -8.0, "islands")] * 3,
         *[(-8.0, -9.0, "islands")] * 3, step=4,
     )  # fmt: skip
-    result = pairs_metric(scores_of(pl.concat([first, later])))
+    result = measured(pl.concat([first, later]))
     assert result.settings["group_by"] == "UID"
     assert "stereo_score" not in result.pairs.columns
     last = result.pairs.filter(step=4).select("group", "score", "neutral", "from_baseline").rows()
@@ -218,7 +215,7 @@ def test_pairs_of_good_and_bad_sentences_have_an_accuracy_by_group() -> None:
 def test_masked_scores_of_whole_sentences_may_differ_in_length() -> None:
     frame = acceptable((-8.0, -9.0, "islands"), kind="masked")
     longer = frame.filter(side="bad").tail(1).with_columns(piece=pl.lit(2, pl.Int32))
-    assert pairs_metric(scores_of(pl.concat([frame, longer]))).pairs["score"].to_list() == [
+    assert measured(pl.concat([frame, longer])).pairs["score"].to_list() == [
         100,
         100,
     ]

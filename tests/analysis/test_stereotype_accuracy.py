@@ -9,14 +9,15 @@ import pytest
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, MALE
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
 from tests.support.stereotype_cases import SENTENCES, sa_frame, winobias
 
 pytestmark = pytest.mark.numerical
+measured = of_rows(stereotype_metric)
 
 
 def test_orders_are_averaged_before_pronouns_are_compared() -> None:
-    table = stereotype_metric(scores_of(sa_frame(SENTENCES))).stereotype_accuracy
+    table = measured(sa_frame(SENTENCES)).stereotype_accuracy
     (row,) = table.rows(named=True)
     assert row["accuracy"] == (1 + 0 + 0.5 + 1) / 4
     assert row["accuracy_stderr"] == pytest.approx(math.sqrt(0.625 * 0.375 / 3))
@@ -24,7 +25,7 @@ def test_orders_are_averaged_before_pronouns_are_compared() -> None:
     assert (row["tied"], row["missing"]) == (1, 0)
     assert math.isnan(row["low"])  # four sentences
     many = {f"{name}{at}": scores for at in range(3) for name, scores in SENTENCES.items()}
-    (row,) = stereotype_metric(scores_of(sa_frame(many))).stereotype_accuracy.rows(named=True)
+    (row,) = measured(sa_frame(many)).stereotype_accuracy.rows(named=True)
     assert 0 < row["low"] < 0.625 < row["high"] < 1
 
 
@@ -36,7 +37,7 @@ def test_types_and_checkpoints_are_kept_apart() -> None:
             sa_frame({"a": SENTENCES["c"]}, step=None),
         ]
     )
-    table = stereotype_metric(scores_of(frame)).stereotype_accuracy
+    table = measured(frame).stereotype_accuracy
     assert table.select("step", "type", "accuracy", "missing").fill_nan(-1).rows() == [
         (0, 1, 1, 0), (0, 2, 0, 0), (None, 1, -1, 1), (None, 2, 0.5, 0),
     ]  # fmt: skip
@@ -44,7 +45,7 @@ def test_types_and_checkpoints_are_kept_apart() -> None:
 
 def test_a_sentence_that_lacks_an_order_is_missing() -> None:
     part = sa_frame(SENTENCES, step=1).filter(pl.col("prompt_id") != "d-she")
-    table = stereotype_metric(scores_of(pl.concat([sa_frame(SENTENCES), part]))).stereotype_accuracy
+    table = measured(pl.concat([sa_frame(SENTENCES), part])).stereotype_accuracy
     assert table.select("sentences", "missing", "accuracy").rows() == [
         (4, 0, 0.625),
         (3, 1, 0.5),
@@ -57,7 +58,7 @@ def test_sa_gender_compares_the_two_genders_on_pro_sentences_only() -> None:
     logits[0, :, 1] = [[0, 1, 0], [1, 1, 0]]  # gold female: a hit and a tie
     logits[0, :, 2] = [[5, 0, 0], [5, 0, 0]]  # anti-stereotyped: not asked
     frame = winobias(logits, [MALE, FEMALE, MALE], ["pro", "pro", "anti"])
-    (row,) = stereotype_metric(scores_of(frame)).stereotype_accuracy.rows(named=True)
+    (row,) = measured(frame).stereotype_accuracy.rows(named=True)
     assert row["accuracy"] == (0.5 + 0.75) / 2
     assert (row["measure"], row["sentences"], row["orders"], row["tied"]) == ("sa_gender", 2, 2, 1)
     # Order 0 has 1 and 1, order 1 has 0 and ½: means 1 and ¼.
@@ -75,7 +76,7 @@ def test_equal_shares_tie_in_whatever_order_they_are_added(seed: int) -> None:
             logits[at, :, prompt, MALE] = own
             logits[at, :, prompt, FEMALE] = 1
     frame = winobias(logits, [MALE] * 6, ["pro"] * 6).sample(fraction=1, shuffle=True, seed=seed)
-    table = stereotype_metric(scores_of(frame)).stereotype_accuracy
+    table = measured(frame).stereotype_accuracy
     assert table["accuracy"].to_list() == [20 / 36, 20 / 36]
 
 
@@ -93,4 +94,4 @@ ONE_ORDER = (pl.col("prompt_id") != "b-he") | (pl.col("option") == "he")
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        stereotype_metric(scores_of(frame))
+        measured(frame)

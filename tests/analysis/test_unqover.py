@@ -22,7 +22,7 @@ from logitbank.analysis.families.unqover.tables import (
 from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import of_rows
 from tests.support.unqover_cases import (
     ATTRIBUTES,
     Naive,
@@ -35,6 +35,7 @@ from tests.support.unqover_cases import (
 )
 
 pytestmark = pytest.mark.numerical
+measured = of_rows(unqover_metric)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
     scan = bank.scan(f"unqover-{category}", steps=8)
     rows = questions(category)
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=topk, he_she=he_she)
-    found = unqover_metric(scores_of(scan), topk=topk, he_she=he_she)
+    found = measured(scan, topk=topk, he_she=he_she)
     instances = instances_of(scan, topk=topk, he_she=he_she)
     for name in ("c", "positional", "attributive"):
         known = getattr(own, name)
@@ -149,7 +150,7 @@ def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
     queries, rows = add_questions(bank, "nationality", leave_out=absent)
     logits = logits_of(rows, 8)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
-    found = unqover_metric(scores_of(bank.scan("unqover-nationality")))
+    found = measured(bank.scan("unqover-nationality"))
     row = found.unqover.filter(split="all").row(0, named=True)
     assert (row["instances"], row["pairs"], row["pair_attributes"]) == (16, 3, 8)
     gamma = Naive(rows, logits, topk=None, he_she=False).gammas()
@@ -210,7 +211,7 @@ def test_a_c_that_is_only_rounding_has_no_sign() -> None:
     row = instances_of(frame).row(0, named=True)
     assert 0 < abs(row["b1"]) < 1e-16
     assert row["c"] == 0
-    assert unqover_metric(scores_of(frame)).unqover.select("mu", "eta", "abs_c").row(0) == (
+    assert measured(frame).unqover.select("mu", "eta", "abs_c").row(0) == (
         0,
         0,
         0,
@@ -225,7 +226,7 @@ def test_a_logprob_of_minus_infinity_is_a_probability_of_0() -> None:
     row = instances_of(frame.filter(~pl.col("continuation").is_in([" ann", "Bob"])))
     assert row["p1_12"].to_list() == [0.0]
     assert row["c"].item() == pytest.approx(((0.0 + 0.3) / 2 - 0.15 - 0.1) / 2)
-    nothing = unqover_metric(scores_of(frame.with_columns(logprob=float("-inf"))))
+    nothing = measured(frame.with_columns(logprob=float("-inf")))
     assert nothing.unqover.select("mu", "eta", "abs_c", "positional").row(0) == (0, 0, 0, 0)
 
 
@@ -243,7 +244,7 @@ def test_intervals_are_over_attributes_and_for_mu_subjects(
 ) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 2)
     scan = bank.scan("unqover-nationality", steps=8)
-    found = unqover_metric(scores_of(scan))
+    found = measured(scan)
     rows = questions("nationality")
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=None, he_she=False)
     row = found.unqover.filter(split="all").row(0, named=True)
@@ -286,7 +287,7 @@ def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> Non
     whole = unqover_metric(scores)
     parts = scores.frames(rows=1)
     assert len(parts) == 4
-    several = unqover_metric(scores_of(*reversed(parts)))
+    several = measured(*reversed(parts))
     for name, table in whole.tables().items():
         assert_frame_equal(several.tables()[name], table, rel_tol=1e-12, abs_tol=1e-15)
     assert whole.cells["step"].null_count() == len(whole.cells)
@@ -319,15 +320,15 @@ def with_logprob(value: float | None) -> pl.DataFrame:
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        unqover_metric(scores_of(frame))
+        measured(frame)
 
 
 @pytest.mark.parametrize("options", [{"topk": 0}, {"he_she": True}])
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     without = WHOLE.filter(pl.col("continuation") != " she")
-    assert unqover_metric(scores_of(without)).settings["he_she"] is False
+    assert measured(without).settings["he_she"] is False
     with pytest.raises((BankError, UsageError)):
-        unqover_metric(scores_of(without), **options)
+        measured(without, **options)
 
 
 def test_p_values_of_preferences_are_shares_of_all_flips_of_signs() -> None:

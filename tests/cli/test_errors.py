@@ -170,6 +170,7 @@ def test_the_prompt_set_with_the_columns_of_the_family_is_chosen(tmp_path: Path)
         read_scores([bank], None, family=FAIRNESS)
     bank.add_prompts("winobias", small_banks.prompt_table())
     assert read_scores([bank], None, family=FAIRNESS).prompts == "winobias"
+    assert read_scores([bank], "yours").sets == ("yours",), "without a family"
     other = small_banks.new_bank(tmp_path / "other")
     with pytest.raises(UsageError, match=r"'x'.*b.zarr.*other"):
         read_scores([bank, other], "x", family=FAIRNESS)

@@ -1,12 +1,14 @@
 """Scores of rows that a test wrote by hand, as the reader gives those of a bank."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import polars as pl
 
 from logitbank.analysis.frames.reader import Scores
 
+T = TypeVar("T")
 Frame = pl.LazyFrame | pl.DataFrame
 
 
@@ -32,3 +34,12 @@ class RowScores(Scores):
 def scores_of(*parts: Frame, expected: pl.DataFrame | None = None) -> Scores:
     """Scores of frames of different checkpoints; by default all of their rows are expected."""
     return RowScores((), ("rows",), parts=[part.lazy() for part in parts], asked=expected)
+
+
+def of_rows(metric: Callable[..., T]) -> Callable[..., T]:
+    """A metric as a function of the frames of `scores_of`."""
+
+    def measured(*parts: Frame, expected: pl.DataFrame | None = None, **settings: Any) -> T:
+        return metric(scores_of(*parts, expected=expected), **settings)
+
+    return measured

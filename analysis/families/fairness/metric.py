@@ -146,7 +146,7 @@ def fairness_metric(
     """
     settings = Settings(vocab_limit, ties, unit, bootstrap)
     prepare_tests()
-    answers = read_winobias(scores.of(scores.prompts), ties=ties, vocab_limit=vocab_limit)
+    answers = read_winobias(scores.of(scores.sets[0]), ties=ties, vocab_limit=vocab_limit)
     summary = pl.concat([
         summarise(answers.items, [DELTA, RANK_DIFFERENCE]),
         summarise(answers.items, [*RANKS, *PARTS], changes=False),

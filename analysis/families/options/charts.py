@@ -7,7 +7,6 @@ from logitbank.analysis.charts.curves import SERIES, curves, stacked, with_serie
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import color_map
-from logitbank.analysis.families.options.findings import headline
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.results.series import figure_name
 
@@ -32,7 +31,7 @@ LENGTH = 24
 
 
 def charts(result: OptionScores) -> dict[str, Chart]:
-    """`accuracy`, `option_probability` and `curves` of each prompt set, the headline's first."""
+    """`accuracy`, `option_probability` and `curves` of each prompt set."""
     found: dict[str, Chart] = {}
     several = result.checkpoints["prompt_set"].n_unique() > 1
     for kind, table in (("accuracy", result.answers), ("option_probability", result.shares)):
@@ -41,8 +40,7 @@ def charts(result: OptionScores) -> dict[str, Chart]:
             found[name] = _accuracy(part) if kind == "accuracy" else _options(part)
     for part in result.curves.drop_nulls("value").partition_by("prompt_set", maintain_order=True):
         found[figure_name("curves", part["prompt_set"][0], several)] = _curves(part)
-    lead = headline(result)
-    return dict(sorted(found.items(), key=lambda item: lead is None or item[0] != lead.figure))
+    return found
 
 
 def _accuracy(table: pl.DataFrame) -> Chart:

@@ -64,7 +64,7 @@ def findings(result: OptionScores) -> list[Finding]:
         where = f"{name}, " if len(sets) > 1 else ""
         for prefix, rows in by_series(of_set):
             found += _series(result, f"{prefix}{where}", rows.row(-1, named=True))
-    first = headline(result)
+    first = _headline(result)
     return [*([first] if first else []), *_misplaced(result.neighbours), *found, *_limits(result)]
 
 
@@ -93,7 +93,7 @@ class _Move(NamedTuple):
     """The change in half widths of its interval; 0 without one."""
 
 
-def headline(result: OptionScores) -> Finding | None:
+def _headline(result: OptionScores) -> Finding | None:
     """The number that changes most for its interval, over all runs of a model, in one sentence.
 
     Accuracy comes before option probabilities that change as much, and those before ranks.

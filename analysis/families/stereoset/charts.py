@@ -18,7 +18,7 @@ from logitbank.analysis.charts.curves import (
 )
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
-from logitbank.analysis.families.stereoset.findings import headline_figure, task_name
+from logitbank.analysis.families.stereoset.findings import task_name
 from logitbank.analysis.families.stereoset.metric import StereoSet
 from logitbank.analysis.families.stereoset.tables import OVERALL
 from logitbank.analysis.frames.candidates import BOTH, INTRA, PLAIN
@@ -47,18 +47,18 @@ def charts(result: StereoSet) -> dict[str, Chart]:
     tasks = scores["task"].unique(maintain_order=True).to_list()
     main = next(task for task in (BOTH, INTRA, *tasks) if task in tasks)
     tasks.sort(key=lambda task: task != main)
+    trained = scores["step"].n_unique() > 1
+    if trained:
+        found["training"] = _training(scores.filter(domain=OVERALL), main)
     for task in tasks:
         name = "domains" if task == main else f"domains-{task}"
         found[name] = _domains(scores.filter(task=task), task)
-    overall = scores.filter(domain=OVERALL)
-    if scores["step"].n_unique() > 1:
-        found["training"] = _training(overall, main)
+    if trained:
         found["domain_training"] = _domain_training(scores.filter(task=main), main)
     differences = with_series(result.differences, "language", "score")
     if len(part := differences.filter(pl.col("examples") > 0, domain=OVERALL)):
         found["conditions"] = _conditions(part)
-    first = headline_figure(result)
-    return {first: found[first], **found}
+    return found
 
 
 def _sample(table: pl.DataFrame) -> str:

@@ -9,8 +9,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from logitbank.store.format.schema import json_digest
-
 _KEPT_S = 90 * 24 * 3600
 """Seconds after which a remembered value is computed again."""
 
@@ -64,6 +62,9 @@ def remember(key: object, data: bytes) -> None:
 
 
 def _file(key: object) -> Path:
+    # Imported here: it brings polars (0.2 s), and shell completion imports this module.
+    from logitbank.store.format.schema import json_digest
+
     own = os.environ.get("LOGITBANK_CACHE")
     folder = Path(own) / "remembered" if own else user_cache("remembered")
     return folder / json_digest([_code(), key])

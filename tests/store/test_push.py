@@ -503,18 +503,6 @@ def test_two_pushes_into_a_new_folder_at_once_lose_and_mix_nothing(
     assert push(six.path, to).objects == 0
 
 
-def test_threads_that_push_the_same_and_others_at_once_lose_nothing(
-    tmp_path: Path, six: Bank
-) -> None:
-    to = tmp_path / "to"
-    with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(push, six.path, to, steps=s) for s in ("0:3:1", "2:4:1", "0:5:1")]
-    assert [each.exception() for each in done] == [None] * 3
-    assert push(six.path, to).objects == 0
-    assert objects_of(to) == objects_of(six.path)
-    assert verify(to) == ()
-
-
 @dataclass(frozen=True)
 class Interrupting(Source):
     """Calls `first` before it copies a path that matches `at`."""

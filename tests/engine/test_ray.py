@@ -165,7 +165,7 @@ def test_the_bank_is_complete_after_killed_workers_and_a_killed_node(
     assert all(
         f"its worker on {socket.gethostname()} is gone" in note and "retrying" in note
         for note in first.notes
-    )
+    ), first.notes
     # A commit whose event was lost with its machine is in the bank, and is not made again.
     assert summary.rows <= len(STEPS) * PROMPTS
     assert_same(tmp_path / "b", local_run)

@@ -6,7 +6,7 @@ A batch has a bounded number of rows, not of checkpoints.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -33,7 +33,7 @@ Place = tuple[str, str, int | None]
 """Model, run and step; null is a release."""
 
 
-class Batches(Sequence[pl.LazyFrame]):
+class Batches:
     """Frames that are made each time they are read.
 
     A frame keeps small files, and what it takes to read large ones: for 154 checkpoints that
@@ -46,14 +46,8 @@ class Batches(Sequence[pl.LazyFrame]):
     def __len__(self) -> int:
         return len(self._make)
 
-    @overload
-    def __getitem__(self, index: int) -> pl.LazyFrame: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Batches": ...
-    def __getitem__(self, index: int | slice) -> "pl.LazyFrame | Batches":
-        if isinstance(index, slice):
-            return Batches(self._make[index])
-        return self._make[index]()
+    def __iter__(self) -> Iterator[pl.LazyFrame]:
+        return (make() for make in self._make)
 
 
 def batches(

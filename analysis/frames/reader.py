@@ -20,7 +20,7 @@ from logitbank.analysis.frames.banks import (
     open_banks,
     prompt_sets,
 )
-from logitbank.analysis.frames.batches import TOKEN_ROWS, batches, read_nonempty
+from logitbank.analysis.frames.batches import TOKEN_ROWS, Batches, batches, read_nonempty
 from logitbank.analysis.frames.choose import HasPrompts, companion
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
@@ -93,9 +93,7 @@ class Scores:
         steps = None if self.steps is None else frozenset(self.steps)
         return self.cache.get((name, self.sets, models, steps), make)
 
-    def frames(
-        self, *, rows: int = TOKEN_ROWS, coded: Collection[str] = ()
-    ) -> Sequence[pl.LazyFrame]:
+    def frames(self, *, rows: int = TOKEN_ROWS, coded: Collection[str] = ()) -> Batches:
         """`Bank.scan` of all banks, in frames of about `rows` rows, in the order of each run.
 
         A frame has whole checkpoints of one model and run. `coded` are text columns that are

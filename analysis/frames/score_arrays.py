@@ -4,7 +4,7 @@ A million rows become arrays of 3 to 9 MB, and everything after that is array ar
 without a score is NaN. Fairness and stereotype accuracy read WinoBias like this.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import NamedTuple, TypeVar
@@ -37,7 +37,6 @@ COLUMNS = (
 CODED = ("model", "run", "prompt_id", "sentence_id", "option", "stereotype", "asked")
 """Text columns; as codes they take a third of the time to read."""
 PADDING_COLUMNS = ("padding_above", "padding_ties")
-OPTIONS = 3
 T = TypeVar("T")
 
 
@@ -182,7 +181,7 @@ def score_arrays(
 
 
 def map_score_arrays(
-    frames: Sequence[pl.LazyFrame],
+    frames: Iterable[pl.LazyFrame],
     prepare: Callable[[PromptAxes], Callable[[ScoreArrays], T]],
     *,
     ties: Ties = "competition",

@@ -287,7 +287,7 @@ def test_frames_one_after_another_give_the_numbers_of_one(tmp_path: Path) -> Non
     whole = unqover_metric(scores)
     parts = scores.frames(rows=1)
     assert len(parts) == 4
-    several = measured(*reversed(parts))
+    several = measured(*reversed([*parts]))
     for name, table in whole.tables().items():
         assert_frame_equal(several.tables()[name], table, rel_tol=1e-12, abs_tol=1e-15)
     assert whole.cells["step"].null_count() == len(whole.cells)

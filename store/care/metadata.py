@@ -1,36 +1,13 @@
-"""Checks of a deposit's documents against the format. `verify` and `merge` share them.
+"""The check of a deposit's commits against the format. `verify` and `merge` share it.
 
-The bytes of each document may be sound: these checks compare what the documents state with each
-other and with the layout that follows from the deposit's attributes.
+The bytes of a commit may be sound: this compares what it states with the layout that follows from
+the deposit's attributes.
 """
 
-import json
-
 from logitbank.errors import DamagedError
-from logitbank.store.deposits.deposit import Deposit, require_query_count
-from logitbank.store.files import objects, verified
+from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.commits import SEAL
-
-
-def check_metadata(deposit: Deposit) -> None:
-    """Refuse a deposit whose arrays or queries do not match its attributes.
-
-    Raises
-    ------
-    DamagedError
-        Two documents contradict each other.
-    """
-    require_query_count(deposit)
-    if not deposit.state().names:
-        return
-    attributes = objects.plain_path(deposit.path, "zarr.json")
-    metadata = verified.document(attributes, *zarrays.ATTRIBUTES)
-    consolidated = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
-    if metadata.get("consolidated_metadata") != consolidated:
-        raise DamagedError(
-            f"{attributes} does not describe the arrays of its deposit. Run `logitbank verify`."
-        )
 
 
 def check_commit(deposit: Deposit, name: str) -> None:

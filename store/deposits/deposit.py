@@ -1,5 +1,6 @@
 """Results of one checkpoint on one query set, as the commits describe them."""
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
 from logitbank.notebook import printable, summary_or_error
 from logitbank.store.deposits.rows import ShardedArray, shard_digests
 from logitbank.store.deposits.scores import committed_parts, query_logsumexp, scan_parts
-from logitbank.store.files import copies, objects
+from logitbank.store.files import copies, objects, verified
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import from_attributes, read_attributes
 from logitbank.store.format.commits import Committed
@@ -232,7 +233,7 @@ class Deposit:
         """
         from logitbank.store.read.zarr_view import zarr_group
 
-        return zarr_group(self.bank, commits.relative_folder(self.path))
+        return zarr_group(self.bank, committed_objects, commits.relative_folder(self.path))
 
     def head(self) -> StoredHead:
         """The LM head of the states, or DamagedError if it is missing or does not fit."""
@@ -347,6 +348,35 @@ def require_query_count(deposit: Deposit) -> None:
             f"{deposit.path} claims {claimed:,} queries, but {deposit.query_set} has {count:,};"
             f" {VERIFY}"
         )
+
+
+def check_metadata(deposit: Deposit) -> None:
+    """Refuse a deposit whose arrays or queries do not match its attributes.
+
+    Raises
+    ------
+    DamagedError
+        Two documents contradict each other.
+    """
+    require_query_count(deposit)
+    if not deposit.state().names:
+        return
+    attributes = objects.plain_path(deposit.path, "zarr.json")
+    metadata = verified.document(attributes, *zarrays.ATTRIBUTES)
+    consolidated = json.loads(zarrays.deposit_metadata({}, deposit.layout))["consolidated_metadata"]
+    if metadata.get("consolidated_metadata") != consolidated:
+        raise DamagedError(
+            f"{attributes} does not describe the arrays of its deposit. Run `logitbank verify`."
+        )
+
+
+def committed_objects(root: Path, folder: str) -> dict[str, objects.Digest]:
+    """The digests of the documents and committed objects of a deposit, by their paths in it."""
+    deposit = Deposit.open(root, folder)
+    check_metadata(deposit)
+    arrays = zarrays.array_metadata(deposit.layout).items()
+    documents = {f"{name}/zarr.json": objects.compute_digest(data) for name, data in arrays}
+    return documents | commits.committed_digests(deposit.path, deposit.state())
 
 
 def _axis_index(name: str, values: ArrayLike, length: int) -> np.ndarray:

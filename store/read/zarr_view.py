@@ -1,27 +1,27 @@
 """The Zarr groups of a bank, for readers that use Zarr itself."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitbank.errors import DamagedError
-from logitbank.store.care.metadata import check_metadata
-from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects, verified
-from logitbank.store.format import commits, zarrays
+from logitbank.store.format import zarrays
 from logitbank.store.format.index import object_deposit, object_head
 from logitbank.store.heads.stored import StoredHead
 
 if TYPE_CHECKING:
     import zarr
 
+Listed = Callable[[Path, str], Mapping[str, objects.Digest]]
 
-def zarr_group(root: Path, folder: str = "") -> "zarr.Group":
+
+def zarr_group(root: Path, in_deposit: Listed, folder: str = "") -> "zarr.Group":
     """The read-only group of a bank, or of a deposit in a folder of it.
 
     It lists Zarr nodes only: Zarr itself warns of every table and commit that it meets. Objects are
-    compared with the digests of the bank.
+    compared with the digests of the bank; `in_deposit` reads those of a deposit.
     """
     import zarr  # 0.3 s, which readers of scores need not wait for
     from zarr.storage import LocalStore, WrapperStore
@@ -34,24 +34,20 @@ def zarr_group(root: Path, folder: str = "") -> "zarr.Group":
 
         async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
             path = f"{folder}/{key}".lstrip("/")
-            if not await asyncio.to_thread(_is_committed, root, path):
+            if not await asyncio.to_thread(_is_committed, root, path, in_deposit):
                 return None
             return await self._store.get(key, *arguments, **options)
 
     return zarr.open_group(Nodes(LocalStore(root / folder, read_only=True)), mode="r")
 
 
-def _is_committed(root: Path, path: str) -> bool:
+def _is_committed(root: Path, path: str, in_deposit: Listed) -> bool:
     """Whether a bank has an object; DamagedError if it differs from its digest."""
     file = objects.plain_path(root, path)
     if (head := object_head(path)) is not None:
         folder, listed = Path(head), StoredHead.open(root, Path(head).name).objects
     elif (owner := object_deposit(path)) is not None and (root / owner / "zarr.json").exists():
-        deposit, folder = Deposit.open(root, owner), Path(owner)
-        check_metadata(deposit)
-        arrays = zarrays.array_metadata(deposit.layout).items()
-        listed = {f"{name}/zarr.json": objects.compute_digest(data) for name, data in arrays}
-        listed |= commits.committed_digests(deposit.path, deposit.state())
+        folder, listed = Path(owner), in_deposit(root, owner)
     else:
         if path.endswith("/zarr.json") and file.exists() and file.read_bytes() != zarrays.GROUP:
             raise DamagedError(f"{file} is not a group of the format. Run `logitbank verify`.")

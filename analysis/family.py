@@ -48,7 +48,7 @@ class Family:
     """A family of metrics: what it measures, on which prompts, and where its parts are."""
 
     name: str
-    """Of the folder and of the public function in it; the command has dashes for underscores."""
+    """Name of the folder and of its public function; the command has dashes for underscores."""
     title: str
     order: int = 100
     """Position among the sections of a report."""

@@ -24,7 +24,7 @@ GENDERED = {
 WIDTHS = {"single": 3.3, "double": 7.0}
 """Inches of one column and of two in most journals."""
 POINTS = 72
-"""Of an inch; a unit of length in a chart is a point on paper."""
+"""Points of an inch; a unit of length in a chart is a point on paper."""
 
 
 def color_map(names: Iterable[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ MEASURES = {
 }
 """Titles of axes, and the values of the ideal and of the random model."""
 HEIGHTS = (16, 19)
-"""Of a row with one line of text, and with two."""
+"""Points of a row with one line of text, and with two."""
 LINE = 28
 """Longest line of a label, in letters: two lines leave most of a narrow column to the plot."""
 HEADING, BREAK = "\t", "\n"

@@ -84,9 +84,9 @@ class _Source(NamedTuple):
     filter: str
     label: str
     k: int | None
-    """Of the filter; without one, of the largest that it is compared with."""
+    """The filter's k; without a filter, that of the largest one compared."""
     file: str
-    """Of the filter; named where others have the same size and mode."""
+    """The filter's file; named where others have the same size and mode."""
 
 
 def debias_compare(

@@ -135,7 +135,7 @@ def _best(last: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _transfer(last: pl.DataFrame) -> Iterator[Finding]:
-    """Of each trained filter, the change of iCAT in each language."""
+    """The change of iCAT in each language, for each trained filter."""
     trained = last.filter(filter=TRAINED, condition=PLAIN).drop_nulls("icat_change")
     for rows in trained.partition_by("model", "run", "label", maintain_order=True):
         row, changes = rows.row(0, named=True), rows.sort("language", descending=True)

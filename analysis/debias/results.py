@@ -14,7 +14,7 @@ ERASED_FROM = "erased_from"
 REFERENCE = "reference"
 """Label of the ideal and of the random model."""
 ROUNDING = 1e-6
-"""Of probabilities: logits of 16 have an error of 1e-6 in float32."""
+"""Error of probabilities: logits of 16 have one of 1e-6 in float32."""
 
 
 def without_rounding(table: pl.DataFrame) -> pl.DataFrame:

@@ -118,7 +118,7 @@ class _Scores(NamedTuple):
 
     prompts: pl.LazyFrame
     rows: Mapping[str, int]
-    """By query set, of one deposit; fewer if blocks are not committed."""
+    """Rows of one deposit for each query set; fewer if blocks are not committed."""
     deposits: Mapping[Place, list[Deposit]]
 
 

@@ -40,7 +40,7 @@ def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -
 
 
 def expected_query_sets(bank: Bank, prompts: str) -> Mapping[str, frozenset[str]]:
-    """By model with a deposit of a prompt set: the set's query sets with the model's tokenizer."""
+    """The query sets of a prompt set with a model's tokenizer, for each model with a deposit."""
     names = linked_query_sets(bank.prompts(prompts))
     scored: dict[str, set[str]] = {}
     for deposit in bank.deposits():

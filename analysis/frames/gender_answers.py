@@ -34,8 +34,8 @@ GENDER_COLUMNS = ("stereotype", "asked")
 JSD_P = tuple(f"jsd_p {label}" for label in LABELS)
 """Contributions of the options to the divergence, scaled; see `jsd_parts`."""
 QUANTITIES = (*JSD_P, "rank", "top", "first")
-"""Of every item; `top` and `first`: the answer is the only maximum of the vocabulary, and of the
-options."""
+"""Quantities of an item; `top` and `first`: the answer is the only maximum of the vocabulary, and
+of the options."""
 PREFERS = "prefers"
 """1 if the gender of the stereotype has the greater logit, ½ for a tie, else 0: of pro-stereotyped
 prompts about the referred occupation."""
@@ -53,11 +53,11 @@ class Layout(NamedTuple):
     orders: Codes
     """Numbers of the option orders, sorted as text."""
     prompts: Mapping[str, Codes]
-    """By part, sorted: the numbers of its prompts. Its items are all of them in each order."""
+    """Sorted numbers of each part's prompts. Its items are all of them in each order."""
 
     @property
     def columns(self) -> dict[str, slice]:
-        """By part, its items."""
+        """The items of each part."""
         ends = np.cumsum([len(self.orders) * len(own) for own in self.prompts.values()])
         starts = [0, *ends[:-1]]
         return {name: slice(*at) for name, *at in zip(self.prompts, starts, ends, strict=True)}
@@ -114,7 +114,7 @@ class Answers(NamedTuple):
     inexact: Codes
     """(c, 3) and those whose rank is a lower bound."""
     expected: Mapping[str, int]
-    """By model, how many prompts it is expected to have, each order counted."""
+    """How many prompts each model is expected to have; every order counts."""
 
     def values(self, quantity: str, gold: str) -> Floats:
         """(c, s, n) of the n prompts with a correct answer, NaN without a score."""
@@ -225,7 +225,7 @@ def _block(data: ScoreArrays, layout: Layout) -> _Block:
 
 
 def _expected(layout: Layout, expected: pl.DataFrame, models: list[str]) -> dict[str, Flags]:
-    """By model, whether the prompt set has each item for it."""
+    """Whether the prompt set has each item for a model; keys are models."""
     s, p = len(layout.axes.seeds), len(layout.axes.prompts)
     prompts = layout.axes.prompts.select("prompt_id").with_row_index("p")
     seeds = pl.DataFrame({"order_seed": pl.Series(layout.axes.seeds, dtype=pl.Int64)})

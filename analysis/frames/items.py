@@ -35,7 +35,7 @@ class Items(NamedTuple):
     values: Floats
     """(c, p), NaN without a value."""
     expected: Mapping[str, Flags]
-    """By model, (p,): whether the prompt set has the item for it."""
+    """Whether the prompt set has each item for a model, (p,); keys are models."""
 
     @property
     def groups(self) -> list[str]:

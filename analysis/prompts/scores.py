@@ -217,7 +217,7 @@ class _Layout(NamedTuple):
     first: NDArray[np.int64]
     """(o,) index of each option's first token among the tokens of all options."""
     tokens: dict[str, pl.DataFrame]
-    """By query set: row, token and `index`, the index of the token."""
+    """Columns row, token and `index`, the index of the token; keys are query sets."""
 
 
 def _layout(table: pl.DataFrame) -> _Layout:

@@ -45,7 +45,7 @@ class PromptMoves:
     """Name of the prompt set."""
     measure: Measure
     tables: Mapping[tuple[str, str], pl.DataFrame]
-    """By model and run: the prompts, those with the largest change first."""
+    """The prompts of each model and run, those with the largest change first."""
     texts: pl.DataFrame
     """prompt_id, order_seed and text of every prompt."""
 

@@ -106,7 +106,7 @@ class Design:
         cells = axes.select("part", "order", cell=number).unique("cell", maintain_order=True)
         bounds = [*np.searchsorted(axes.select(number).to_series(), range(len(cells) + 1))]
         self.columns = [slice(*pair) for pair in pairwise(bounds)]
-        """Of the parts, each in every order: their items, which follow one another."""
+        """The items of each part in each order, which follow one another."""
         self.orders = (cells["order"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.signs = np.array([1.0 if name in measure.plus else -1.0 for name in cells["part"]])
         self.two_sided = bool(measure.minus)

@@ -60,7 +60,7 @@ class ContentDigest:
         self._known = known
         self._digests: dict[str, str] = {}
         self._constant: dict[str, bool] = {}
-        """Of each matrix, whether it has few different values, as before training."""
+        """Whether each matrix has few different values, as before training."""
 
     def update(self, name: str, tensor: "torch.Tensor") -> None:
         """Add one tensor; contiguous CPU memory is hashed in place.

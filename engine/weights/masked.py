@@ -47,7 +47,7 @@ MASKED_FAMILIES = {
         activation="gelu",  # whatever the config's hidden_act, as in transformers
     ),
 }
-"""By the `model_type` of the config."""
+"""Heads of masked models; keys are the `model_type` of the config."""
 _UNUSED = re.compile(r"(^|\.)pooler\.|^cls\.seq_relationship\.")
 """Tensors of a next-sentence head."""
 _OLDER_NAMES = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))

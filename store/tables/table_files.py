@@ -31,7 +31,7 @@ class TableFile(NamedTuple):
     name: str
     """Prompt set, or digest of the tokenizer."""
     digest: str
-    """Of its content."""
+    """SHA-256 of the content."""
     path: Path
 
 

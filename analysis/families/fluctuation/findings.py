@@ -27,7 +27,7 @@ def findings(result: Fluctuation) -> list[Finding]:
 
 
 def _headline(ranked: pl.DataFrame) -> Iterator[Finding]:
-    """Of the plateau whose median profession has the largest CV."""
+    """The finding about the plateau whose median profession has the largest CV."""
     for row in ranked.head(1).iter_rows(named=True):
         yield Finding(
             text=(
@@ -75,7 +75,7 @@ def _median(prefix: str, row: Row) -> Finding:
 
 
 def _correlations(result: Fluctuation, where: str, row: Row) -> Iterator[Finding]:
-    """Of certainty, and of the letter case whose frequencies correlate most."""
+    """Correlations of the CV with certainty, and with the most correlated letter case."""
     known = result.correlations.filter(
         *(pl.col(key) == row[key] for key in KEYS), pl.col("y") == "cv_r", pl.col("r").is_not_nan()
     )

@@ -357,7 +357,7 @@ def _weighted(rows: pl.DataFrame, corpus_sizes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _frequency_vectors(occupations: pl.Series, frequencies: pl.DataFrame) -> dict[str, Floats]:
-    """By case, the frequency of each profession (t,); 0 where the table has none."""
+    """The frequency of each profession (t,), for each letter case; 0 where the table has none."""
     wanted = pl.select(_bare(pl.lit(occupations)).alias("occupation"))
     known = wanted["occupation"].is_in(frequencies["occupation"].implode())
     if len(occupations) and not known.any():

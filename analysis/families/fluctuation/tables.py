@@ -98,7 +98,7 @@ class Scores(NamedTuple):
     occupations: pl.Series
     """(t,) sorted, with article."""
     series: tuple[Series, ...]
-    """By model, run and verb; only those with training steps."""
+    """Series in the order of model, run and verb; only those with training steps."""
     releases: tuple[tuple[Series, Floats], ...]
     """Those with a public release of their own, and its scores."""
     an_priors: int
@@ -252,7 +252,7 @@ def _ratio(scores: Floats) -> Floats:
 
 
 class Measures(NamedTuple):
-    """Of each profession over a plateau, (t,) each; NaN where one of its scores is missing."""
+    """Measures of professions over a plateau, (t,) each; NaN where a score is missing."""
 
     certainty: Floats
     mean_r: Floats

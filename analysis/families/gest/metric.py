@@ -57,7 +57,7 @@ class Gest(Result):
     stereotypes: pl.DataFrame
     """The same for each stereotype, its number and name."""
     sentences: pl.DataFrame
-    """Of the last checkpoint of each run every sentence: its score in nats, and in log10."""
+    """Every sentence at the last checkpoint of each run: its score in nats, and in log10."""
     checkpoints: pl.DataFrame
     """Versions of sentences (`prompts`) that are there with all their pieces, and how many are
     missing."""

@@ -260,11 +260,11 @@ class Positions(NamedTuple):
     answers: pl.DataFrame
     """prompt_id, query_set, row and token of correct answers."""
     deposits: Mapping[Step, Sequence[Deposit]]
-    """By step, the release last."""
+    """The deposits of each step, the release last."""
 
     @property
     def full(self) -> Mapping[Step, bool]:
-        """By step, whether every row is whole."""
+        """Whether every row of a step is whole."""
         return {
             step: all(deposit.layout.keep.has_full_rows for deposit in own)
             for step, own in self.deposits.items()

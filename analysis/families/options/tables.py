@@ -141,7 +141,7 @@ def token_ranks(scores: PromptScores) -> Floats:
 
 
 def prompt_items(scores: PromptScores) -> pl.DataFrame:
-    """Of each prompt and order its `item` and `cluster`: prompt_id and sentence_id.
+    """The `item` and `cluster` of each prompt and order: prompt_id and sentence_id.
 
     Prompts of one sentence are one draw, not several. A prompt without a sentence is its own.
     """
@@ -267,8 +267,8 @@ class _Labelled(NamedTuple):
 
 
 def _labelled(scores: PromptScores) -> _Labelled:
-    """Of more than `OPTIONS` options only the answer and the others are distinguished, the others
-    of a prompt together, so that both shares add up to 1."""
+    """Labels of options. Beyond `OPTIONS` of them, all but the answer are one label, so that both
+    shares add up to 1."""
     label, prompt = pl.col("option").cast(pl.String), scores.options["prompt"]
     if scores.options["option"].n_unique() > OPTIONS:
         answer = pl.col("is_answer").fill_null(False)

@@ -127,7 +127,7 @@ def items(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sizes(pairs: pl.DataFrame) -> pl.DataFrame:
-    """By group, and of `all`: sizes of differences, neutral pairs, and shares by direction."""
+    """Sizes of differences, neutral pairs, and shares by direction, for each group and `all`."""
     known = pairs.drop_nulls("difference")
     size = pl.col("difference").abs()
     directions = [name for name in DIRECTIONS if "direction" in pairs.columns]

@@ -47,9 +47,9 @@ class StereoSet(Result):
     """`term_macro`, the headline, with 95 % intervals; `ss_sd` the spread of ss over terms (ddof
     0); numbers of terms and examples."""
     differences: pl.DataFrame
-    """Of every condition to plain, over the examples that both have; no rows without conditions."""
+    """Differences of every condition to plain, over the examples of both; else no rows."""
     baseline: pl.DataFrame
-    """Of every checkpoint and task `ss`, over all domains, and its difference from the first
+    """The `ss` of every checkpoint and task, over all domains, and its difference from the first
     checkpoint of its run, `from_baseline`, in pairs over the `common` terms."""
     aggregations: pl.DataFrame
     """`term_macro`, `example_micro` and `term_mean_icat`."""
@@ -77,7 +77,7 @@ def read_items(source: Scores) -> Items:
 
 
 def icat_branches(means: Floats) -> list[Smooth]:
-    """Of the means of ss and lms: lms · ss / 50 and lms · (100 − ss) / 50; iCAT is the lesser."""
+    """lms · ss / 50 and lms · (100 − ss) / 50 from the means of ss and lms; iCAT is the lesser."""
     ss, lms = means.T
     return [
         Smooth(lms * side / 50, np.stack([sign * lms / 50, side / 50], axis=1))

@@ -45,7 +45,7 @@ ORDER = (
     pl.when(pl.col("condition") == PLAIN).then(pl.lit("")).otherwise("condition"),
     pl.col("step"),
 )
-"""Of checkpoints with their condition, language and rule; plain before other conditions."""
+"""Order of checkpoints, conditions, languages and rules; plain before other conditions."""
 NO_CANDIDATES = "There are no candidates: StereoSet needs a bank or predictions."
 
 

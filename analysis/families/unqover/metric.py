@@ -41,7 +41,7 @@ COLUMNS = ("category", "split", "instance")
 """Columns of the prompts that identify an instance."""
 INTERVALS = "t over attributes, for mu over subjects, 95 %"
 ROWS = 100_000
-"""Of a batch: rows are as wide as their texts."""
+"""Rows of a batch, which are as wide as their texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ LIMITS = (8, 10)
 """Numbers of entries in filters of masked and of causal models; coverage is reported for both."""
 SEED = 0
 FLIPS = 1000
-"""Of the signs of attributes, for p values."""
+"""Flips of the signs of attributes, for p values."""
 ALL = "all"
 """The split of tables that are over all instances."""
 HEAD = (*CHECKPOINT, "category", "split")
@@ -51,7 +51,7 @@ class _Question(NamedTuple):
     order: str
     negated: bool
     end: str
-    """Of the names of its columns."""
+    """The end of the names of its columns."""
 
 
 QUESTIONS = (
@@ -446,7 +446,7 @@ def sign_test(gamma: Floats) -> Floats:
 
 
 def subject_table(cells: pl.DataFrame) -> pl.DataFrame:
-    """Of each subject its strongest attribute, its mean η, and its numbers of both."""
+    """The strongest attribute, the mean η and the sample sizes of each subject."""
     key = [*HEAD, *SUBJECT]
     counted = cells.group_by(key).agg(
         pl.col("eta").mean(),
@@ -459,7 +459,7 @@ def subject_table(cells: pl.DataFrame) -> pl.DataFrame:
 
 
 def attribute_table(instances: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
-    """Of each attribute its mean sizes, its strongest subject, and γ of female names."""
+    """The mean sizes, the strongest subject and the γ of female names of each attribute."""
     key = [*HEAD, *ATTRIBUTE]
     means = cells.group_by(key).agg(
         strength=pl.col("gamma").abs().mean(), eta=pl.col("eta").abs().mean()

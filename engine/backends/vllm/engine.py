@@ -70,7 +70,7 @@ from logitbank.store.format.schema import Head, Json, Query
 
 Weights = Iterator[tuple[str, torch.Tensor]]
 Arguments = dict[str, Any]
-"""Of `vllm.LLM`."""
+"""Arguments of `vllm.LLM`."""
 _CLASS = "LogitbankPositions"
 _UNUSED = 0.01
 """vLLM refuses to start if less than this part of a GPU is free, and does not use it otherwise,

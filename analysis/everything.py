@@ -16,7 +16,7 @@ from logitbank.store import Bank
 from logitbank.store.format.schema import folder_name
 
 FAILURES = (LogitbankError, pl.exceptions.PolarsError)
-"""What an analysis raises if it refuses its prompts, or a bank is damaged."""
+"""Errors of an analysis that refuses its prompts, or whose bank is damaged."""
 
 
 class Analysis(NamedTuple):

@@ -53,9 +53,9 @@ class Family:
     order: int = 100
     """Position among the sections of a report."""
     description: str
-    """What it measures, for a reader who has never heard of it."""
+    """Its measures, for a reader who has never heard of it."""
     cautions: tuple[str, ...] = ()
-    """What its numbers do not show."""
+    """The limits of its numbers."""
     notes: tuple[str, ...] = ()
     """How its numbers are to be read: units, intervals, tests."""
     prompts: ChoosePrompts
@@ -115,7 +115,7 @@ class Family:
         return self.name in _folders()
 
     def _measured(self, name: str) -> Callable[..., Any]:
-        """What families without a folder have in common."""
+        """Common parts of families without a folder."""
         function = getattr(import_module(f"{__package__}.results.measured"), name)
         return partial(function, self)
 

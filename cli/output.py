@@ -1,4 +1,4 @@
-"""What commands print: sentences and tables for people, and tables as data.
+"""Output of commands: sentences and tables for people, and tables as data.
 
 Texts from banks and models are untrusted: control characters are made visible, and no text is
 interpreted as markup.

@@ -34,7 +34,7 @@ def digest_of(files: Iterable[Path]) -> str:
 
 
 def remembered(key: object) -> bytes | None:
-    """What `remember` has kept for a key; None without it, or if it is old or damaged.
+    """The value that `remember` has kept for a key; None without it, or if it is old or damaged.
 
     The key, which is written as JSON, has everything that decides the value, except for the code
     of logitbank.

@@ -1,4 +1,4 @@
-"""What all charts have in common: a title, a caption, and how they are saved."""
+"""Common parts of all charts: a title, a caption, and how they are saved."""
 
 import json
 import re

@@ -19,7 +19,7 @@ Call = tuple[str, Sequence[Any], dict[str, Any]]
 
 
 def draw(calls: Sequence[Call]) -> list[bytes]:
-    """What functions of vl_convert return.
+    """Results of functions of vl_convert.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What an axis of values shows: its title, its scale, and ticks that say which scale it is."""
+"""An axis of values: its title, its scale, and ticks that say which scale it is."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Measure(NamedTuple):
-    """What one axis of a plot shows."""
+    """One axis of a plot."""
 
     column: str
     title: str

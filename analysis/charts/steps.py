@@ -111,7 +111,7 @@ class StepAxis:
         return alt.X(f"{field}:Q", title="Training step", scale=scale, axis=axis)
 
     def meta(self) -> dict[str, Any]:
-        """What a page needs to switch the axis: ticks and the release's place on both scales."""
+        """Data for a page's switch of the axis: ticks and the release's place on both scales."""
         scales: tuple[Scale, Scale] = ("linear", "symlog")
         return {
             "steps": {

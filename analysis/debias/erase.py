@@ -27,7 +27,7 @@ from logitbank.store.tables import prompt_tables
 from logitbank.wording import counted
 
 KEEP = Keep.parse("topk:64")
-"""What is kept of the new logits."""
+"""Columns of the new logits that are kept."""
 
 
 @dataclass(frozen=True, slots=True)

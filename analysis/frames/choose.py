@@ -10,7 +10,7 @@ ChoosePrompts = Callable[[Columns], Sequence[tuple[str, ...]]]
 
 
 class HasPrompts(Protocol):
-    """What the reader needs of a family."""
+    """The parts of a family that the reader needs."""
 
     @property
     def title(self) -> str: ...

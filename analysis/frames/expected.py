@@ -1,4 +1,4 @@
-"""What the prompt sets of banks contain for each model: missing scores are counted against it."""
+"""Expected scores of the prompt sets of banks, for each model: missing ones are counted."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -149,7 +149,7 @@ def preferences(answers: Answers) -> Items | None:
 
 
 class _Block(NamedTuple):
-    """What is kept of one frame."""
+    """Arrays that are kept of one frame."""
 
     layout: Layout
     checkpoints: pl.DataFrame

@@ -15,7 +15,7 @@ from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
 FIX_NOT_FINITE = "Extract that checkpoint again, or use a filter with mode keep_tail."
-"""What to do about a probability of 0, which a filter that truncates gives."""
+"""Advice about a probability of 0, which a filter that truncates gives."""
 
 CHECKPOINT = ("model", "run", "step")
 PROMPT = (*CHECKPOINT, "prompt_id")

@@ -16,12 +16,12 @@ from logitbank.wording import step_name
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a page shows about its banks and other files."""
+    """A page's account of its banks and other files."""
 
     about: Mapping[str, str] = field(default_factory=dict)
     """Title, license and so on; blank ones are left out."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What there is and how it was made; the first is open."""
+    """Tables of contents and of provenance; the first is open."""
     opening: Sequence[str] = ()
     """Python code that opens each bank."""
 

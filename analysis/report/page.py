@@ -46,13 +46,13 @@ ROWS = 2_000
 WRITTEN = "`logitbank analyze` with --out writes all of them"
 BESIDE = "tables/{}.csv beside this page has all of them"
 SCRIPTS = ("base.js", "tables.js", "charts.js", "prompts.js", "page.js")
-"""What the page's script is joined from, each part after those that it uses."""
+"""Parts of the page's script, each after those that it uses."""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page contains."""
+    """The content of a page."""
 
     title: str
     lead: str = ""
@@ -64,7 +64,7 @@ class Page:
     prompts: Sequence[Json] = ()
     """`prompt_data` of each prompt set."""
     problems: Sequence[str] = ()
-    """What the page lacks, and why."""
+    """Missing parts of the page, and why they are missing."""
     has_files: bool = False
     """Whether all tables and charts are files in folders beside the page."""
 
@@ -114,7 +114,7 @@ def write_page(path: Path | str, page: Page) -> None:
 
 
 class _Data:
-    """What the page's script reads, and the places where it shows it."""
+    """The data that the page's script reads, and where it shows them."""
 
     def __init__(self, rows: int, first: First | None, has_files: bool) -> None:
         self.charts: list[Json] = []

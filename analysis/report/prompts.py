@@ -67,7 +67,7 @@ def prompt_data(
     models: Sequence[str] | None = None,
     values: int = 200_000,
 ) -> Json:
-    """What the prompt view of a page needs of a prompt set, for JSON.
+    """Data of a prompt set for the prompt view of a page, for JSON.
 
     Parameters
     ----------

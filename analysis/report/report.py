@@ -23,7 +23,7 @@ from logitbank.wording import counted, readable_bytes
 VALUES = 200_000
 """Scores of single prompts in a page, of all prompt sets together."""
 Progress = Callable[[str, int, int], None]
-"""What comes next, how many parts are done, and of how many."""
+"""The next part, how many parts are done, and of how many."""
 
 
 def report(

@@ -19,7 +19,7 @@ GENERAL = (
     "A score near zero does not show the absence of bias: a model may give almost no probability "
     "to any of the options. Look at ranks and probabilities, too.",
 )
-"""What limits every number of a page."""
+"""The limits of every number of a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What a page begins with: the first finding of a section, a chart and key numbers."""
+    """The beginning of a page: the first finding of a section, a chart and key numbers."""
 
     section: Section
     chart: str
@@ -79,6 +79,6 @@ def section(analysis: Analysis) -> Section:
 
 
 def cautions(sections: Iterable[Section]) -> list[str]:
-    """What limits the numbers of a page, each sentence once."""
+    """The limits of a page's numbers, each sentence once."""
     studies = (section.study for section in sections if section.study)
     return list(dict.fromkeys([*GENERAL, *(text for study in studies for text in study.cautions)]))

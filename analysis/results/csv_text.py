@@ -6,7 +6,7 @@ import polars as pl
 import polars.selectors as cs
 
 _FORMULA = r"^('*[=+\-@\t\r\n])"
-"""What spreadsheets take for a formula where a cell begins with it, perhaps quoted already."""
+"""Beginnings of a cell that spreadsheets take for a formula, perhaps quoted already."""
 
 
 def without_formulas(table: pl.LazyFrame) -> pl.LazyFrame:

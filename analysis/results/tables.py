@@ -8,7 +8,7 @@ import polars as pl
 
 
 class Result:
-    """What an analysis found: a dataclass, whose frames are its tables."""
+    """The result of an analysis: a dataclass, whose frames are its tables."""
 
     __slots__ = ()
 

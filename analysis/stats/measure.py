@@ -28,7 +28,7 @@ class Measure:
 
     name: str
     group: str = ""
-    """What distinguishes measures of one name."""
+    """The value that distinguishes measures of one name."""
     text: str = ""
     """As sentences name it."""
     form: str = ".3f"

@@ -1,4 +1,4 @@
-"""What `info`, `describe` and `verify` print about a bank."""
+"""Output of `info`, `describe` and `verify` about a bank."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an extraction prints: its plan, its progress and a summary."""
+"""Output of an extraction: its plan, its progress and a summary."""
 
 import time
 from collections import Counter
@@ -138,7 +138,7 @@ class ExtractProgress:
 
 
 def planned(plan: "Plan", engine: str) -> str:
-    """What a plan runs, and how much of it is already in the bank."""
+    """A plan's checkpoints and prompts, and how much is already in the bank."""
     size = (
         f"{counted(plan.checkpoints, 'checkpoint')} × {counted(plan.prompts, 'prompt')} "
         f"({counted(plan.queries, 'distinct context')})"
@@ -228,7 +228,7 @@ def account(summary: "Summary", bank: str) -> Iterator[str]:
 
 
 def forecast(summary: "Summary") -> Iterator[str]:
-    """What a plan needs: files, bytes, and the time that a sample measured."""
+    """The needs of a plan: files, bytes, and the time that a sample measured."""
     from logitbank.engine.plan.levels import level_sizes
 
     plan, estimate = summary.plan, summary.estimate

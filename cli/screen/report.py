@@ -1,4 +1,4 @@
-"""What `report` and `demo` print: the first findings of each section of a page."""
+"""Output of `report` and `demo`: the first findings of each section of a page."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `show` prints: one prompt through training, or the prompts with the largest change."""
+"""Output of `show`: one prompt through training, or the prompts with the largest change."""
 
 from typing import TYPE_CHECKING, Any
 

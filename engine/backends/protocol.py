@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 EngineName = Literal["vllm", "transformers"]
 Task = Literal["causal", "masked"]
-"""What a model predicts: the next token or a masked token."""
+"""A model's task: to predict the next token or a masked token."""
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]
 """Dtype of a body. tf32 is float32 that a GPU multiplies as TF32: ten bits of each factor."""
 
 
 class EngineStart(NamedTuple):
-    """What a worker's process needs to import its engine, while the plan is still made."""
+    """The part of the settings that decides a worker's imports, known before the plan is ready."""
 
     engine: EngineName
     compute_dtype: ComputeDtype = "float32"

@@ -1,1 +1,1 @@
-"""What is run, where and in which order: decided before anything starts."""
+"""The plan: checkpoints, places and order are decided before anything starts."""

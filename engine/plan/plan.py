@@ -51,7 +51,7 @@ def _heads(deposits: Iterable[DepositPlan]) -> set[tuple[CheckpointId, HeadSize]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one extraction runs."""
+    """The work of one extraction."""
 
     deposits: tuple[DepositPlan, ...]
     """Only those with missing blocks."""

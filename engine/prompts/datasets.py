@@ -117,7 +117,7 @@ def _cached(dataset: Dataset) -> Path:
 
 
 def _elsewhere(dataset: Dataset) -> str:
-    """What to do on a machine without a network."""
+    """Advice for a machine without a network."""
     return (
         "Run `logitbank fetch` with the same --prompts on a machine with a network, or copy the "
         f"files into DIR/{dataset.name} and pass --data DIR."

@@ -13,7 +13,7 @@ _LINES = 10
 _LISTED = 20
 """Largest number of errors in one message."""
 _VALUE = re.compile(r"""(column )?('(\\.|[^'\\])*'|"(\\.|[^"\\])*")|\d[\d,]*""")
-"""What differs between errors of one kind: quoted values and numbers, but not column names."""
+"""Differing parts of errors of one kind: quoted values and numbers, but not column names."""
 V = TypeVar("V")
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def read_each(
     what: str = "prompts",
     remedy: str = "",
 ) -> list[T]:
-    """What `parse` makes of each numbered row or line of a file.
+    """Results of `parse` for each numbered row or line of a file.
 
     Parameters
     ----------

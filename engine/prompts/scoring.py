@@ -211,7 +211,7 @@ def _require_begin_token(encoder: Encoder) -> None:
 
 
 def _token_texts(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
-    """What each token adds to the text, so that all of them together are the text."""
+    """The text that each token adds, so that all of them together are the text."""
     texts, done = [], 0
     for _, end in spans:
         texts.append(text[done : max(done, end)])

@@ -56,7 +56,7 @@ _WEIGHTS = {
 }
 """Endings of files that no tokenizer is read from."""
 _PACKAGES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "protobuf")
-"""What reads a tokenizer's files."""
+"""Packages that read a tokenizer's files."""
 _PROBES = ("The nurse’s elbow", " naïve  ＦＩＮＥ 12\n🙂", "")
 _BATCH = 10_000
 """Texts that are encoded at once: the library needs more memory for each than its ids take."""
@@ -273,7 +273,7 @@ def _key(folder: Path) -> list[str]:
 
 
 def _facts(made: Any) -> dict[str, Any]:
-    """What the tokenizer of transformers does, as JSON."""
+    """The behaviour of transformers' tokenizer, as JSON."""
     backend = made.backend_tokenizer
     opening = _opening(made)
     backend.no_truncation()

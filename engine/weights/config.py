@@ -78,7 +78,7 @@ class ModelConfig:
 
     @property
     def task(self) -> Task | None:
-        """What its head predicts, or None if that is unknown."""
+        """The task of its head, or None if that is unknown."""
         if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in self.architectures):
             return "masked"
         if any(

@@ -155,7 +155,7 @@ class DigestsAhead:
 
 
 def _file_states(folder: Path) -> list[tuple[object, ...]]:
-    """What changes when a weight file is replaced or written; empty if there are no weights."""
+    """Times and sizes, which change with the files of weights; empty without weights."""
     with suppress(WeightsError, OSError):
         states = [(path, path.stat()) for path in weight_files(folder)]
         return [(path, s.st_ino, s.st_size, s.st_mtime_ns) for path, s in states]

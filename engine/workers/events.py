@@ -12,7 +12,7 @@ from logitbank.errors import INTERRUPTED
 from logitbank.store.format.schema import CheckpointId, Json
 
 Phase = Literal["load", "swap", "check", "score", "write", "wait"]
-"""What a worker spends its time on, in this order: starting the engine, reloading and proving
+"""Phases of a worker's time, in this order: starting the engine, reloading and proving
 weights, the reference check, scoring prompts, writing blocks while nothing is scored, and waiting
 for a job."""
 

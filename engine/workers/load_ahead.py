@@ -14,7 +14,7 @@ class LoadedAheadError(Exception):
 
 
 class LoadAhead:
-    """What a worker has prepared for its next job."""
+    """A worker's preparations for its next job."""
 
     def __init__(self) -> None:
         self._digests: DigestsAhead | None = None

@@ -58,7 +58,7 @@ Decision = Retry | Skip | Abort | Stop
 
 
 def decide(failure: CheckpointFailed, history: History) -> Decision:
-    """What to do after a failure.
+    """The next step after a failure.
 
     Examples
     --------

@@ -14,7 +14,7 @@ Problem = Literal["missing", "changed", "foreign"]
 
 
 class Remedy(StrEnum):
-    """What to do about damage. `{bank}` stands for the folder of the bank."""
+    """Advice about damage. `{bank}` stands for the folder of the bank."""
 
     REWRITE = "`logitbank verify --repair {bank}` writes it again from sound objects."
     DROP_DEPOSIT = (
@@ -164,12 +164,12 @@ class Damage:
 
     @property
     def remedy(self) -> Remedy:
-        """What to do about it."""
+        """Advice about it."""
         return self.check.remedy
 
     @property
     def remedy_after_repair(self) -> Remedy:
-        """What to do if the damage remains after `repair`."""
+        """Advice if the damage remains after `repair`."""
         if self.remedy is Remedy.DROP_HEAD:
             return Remedy.EXTRACT
         return Remedy.COPY if self.remedy.is_repair else self.remedy

@@ -16,7 +16,7 @@ from logitbank.store.share.selection import deposit_objects
 
 
 class Addition(NamedTuple):
-    """What one deposit of another bank adds."""
+    """Additions of one deposit of another bank."""
 
     source: Deposit
     folder: str
@@ -32,7 +32,7 @@ class Addition(NamedTuple):
 
 
 def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
-    """What whole deposits of each source add to the target and to the sources before it.
+    """Additions of whole deposits of each source to the target and to the sources before it.
 
     Raises
     ------

@@ -80,7 +80,7 @@ class Deposit:
 
     @cached_property
     def spec(self) -> DepositSpec:
-        """What the deposit contains, and how it was made."""
+        """Contents of the deposit, and how it was made."""
         return from_attributes(self.attributes, where=self.path)
 
     @property

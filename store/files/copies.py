@@ -53,7 +53,7 @@ def require_folder(path: Path) -> None:
 
 
 def missing_advice(path: Path | str, otherwise: str) -> str:
-    """What to do about a missing object: copy more if it is in a copy, or `otherwise`."""
+    """Advice about a missing object: copy more if it is in a copy, or `otherwise`."""
     url = copy_source_url(path)
     if url is None:
         return otherwise

@@ -9,7 +9,7 @@ from logitbank.errors import DamagedError
 from logitbank.store.files import objects
 
 PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What Polars raises for a damaged file."""
+"""Errors of Polars for a damaged file."""
 
 
 class MostRows(NamedTuple):

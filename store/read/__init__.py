@@ -1,1 +1,1 @@
-"""What is read from whole banks: frames, SQL, arrays, rows."""
+"""Reading whole banks: frames, SQL, arrays, rows."""

@@ -34,7 +34,7 @@ _REFUSED = re.compile(
     r"|status code: 40[13]|\b40[13] (Client|Unauthorized|Forbidden)"
 )
 _ODD = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What libraries raise at answers that are not of the protocol, such as the page of a login."""
+"""Errors of libraries at answers that are not of the protocol, such as the page of a login."""
 _REASONS = (re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d+ [A-Za-z ]+)"))
 
 

@@ -1,4 +1,4 @@
-"""What objects are sent to while others may write there: one protocol, and the folder of a bank."""
+"""Targets of objects, where others may write, too: one protocol, and the folder of a bank."""
 
 import hashlib
 import os

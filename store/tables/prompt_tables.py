@@ -38,7 +38,7 @@ from logitbank.wording import counted
 
 FOLDER = "prompts"
 CONTENT = ("prompt_id", "order_seed", "option")
-"""What a line of a prompt file becomes, whatever the tokenizer."""
+"""The columns of a prompt in a prompt file, whatever the tokenizer."""
 
 
 class SetChange(NamedTuple):

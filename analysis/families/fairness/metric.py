@@ -68,7 +68,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Fairness(Result):
-    """What `fairness_metric` found: tidy tables, one row per checkpoint and group.
+    """Results of `fairness_metric`: tidy tables, one row per checkpoint and group.
 
     Every table begins with model, run and step; step is null for a release. `low` and `high` are
     95 % t intervals clustered by sentence, NaN for fewer than ten of them (`sentences`); `sd` is

@@ -54,7 +54,7 @@ _FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Fluctuation(Result):
-    """What `fluctuation_metric` found: tidy tables.
+    """Results of `fluctuation_metric`: tidy tables.
 
     R = P(he) / P(she), N = R · P(she | prior) / P(he | prior), C = P(he) + P(she), with P the
     softmax over the whole vocabulary. A CV is the population deviation (ddof 0) over the plateau's

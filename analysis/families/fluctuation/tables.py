@@ -353,7 +353,7 @@ def _check_plateau(s: Series, start: int, left: int) -> None:
 
 
 def checkpoint_table(scores: Scores) -> pl.DataFrame:
-    """What is there, and what other checkpoints and runs of the model have beyond it."""
+    """Present scores, and those that only other checkpoints and runs of the model have."""
     steps: dict[str, set[int]] = {}
     for s in scores.series:
         steps.setdefault(s.model, set()).update(s.steps.tolist(), s.unused.tolist())

@@ -43,7 +43,7 @@ SCORES = {
 
 @dataclass(frozen=True, slots=True)
 class Gest(Result):
-    """What `gest_metric` found. A score is ln P(male version) − ln P(female version), in nats.
+    """Results of `gest_metric`. A score is ln P(male version) − ln P(female version), in nats.
 
     `published` is the quantity of the paper's tables: the exponential, with base e, of the same
     mean of log10 scores. `template` is numbered as there, or `all`: the mean over templates.

@@ -28,7 +28,7 @@ from logitbank.wording import checkpoint_name, counted
 
 @dataclass(frozen=True, slots=True)
 class Lambada(Result):
-    """What `lambada_metric` found, one row per checkpoint; step is null for a release."""
+    """Results of `lambada_metric`, one row per checkpoint; step is null for a release."""
 
     lambada: pl.DataFrame
     """acc with its standard error and interval (Wilson, 95 %); perplexity per example with its
@@ -71,7 +71,7 @@ def read_lambada(scores: Scores) -> Examples:
 
 
 def _part(examples: PromptSums) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """What `Examples` has, of a few checkpoints."""
+    """The parts of `Examples` for a few checkpoints."""
     rows = examples.rows
     if "score_kind" in rows.columns and len(other := rows.filter(pl.col("score_kind") != "target")):
         raise UsageError(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.study import Study
 
 Score = Literal["sum", "token", "byte", "character"]
-"""What options are compared by: the sum of the log-probabilities of their tokens, or that sum
-divided by tokens, bytes or characters."""
+"""Scores by which options are compared: the sum of the log-probabilities of their tokens, or that
+sum divided by tokens, bytes or characters."""
 
 
 def options(

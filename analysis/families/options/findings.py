@@ -87,7 +87,7 @@ class _Move(NamedTuple):
     """A number of a model's runs at their first and last checkpoints."""
 
     finding: Finding
-    """What is said of it."""
+    """The words for it in a sentence."""
     change: float
     surprise: float
     """The change in half widths of its interval; 0 without one."""

@@ -65,7 +65,7 @@ SCHEMAS = {
 
 @dataclass(frozen=True, slots=True)
 class OptionScores(Result):
-    """What `option_scores` found. `low` and `high` are 95 % intervals over prompts, clustered by
+    """Results of `option_scores`. `low` and `high` are 95 % intervals over prompts, clustered by
     `sentence_id`."""
 
     shares: pl.DataFrame
@@ -93,7 +93,7 @@ class OptionScores(Result):
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
     answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
     score: Score = "sum"
-    """What options are compared by."""
+    """The score by which options are compared."""
     entropy: bool = True
     """Whether full rows were read."""
 

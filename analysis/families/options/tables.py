@@ -67,7 +67,7 @@ OPTIONS = 12
 
 
 class RowValues(NamedTuple):
-    """What whole rows give at the positions of prompts, each (c, q); NaN where nothing is known."""
+    """Values of whole rows at the positions of prompts, each (c, q); NaN where nothing is known."""
 
     prompt_ids: pl.Series
     """(q,)"""

@@ -26,7 +26,7 @@ KINDS = {"masked": "masked scores", "sentence": "whole sentences"}
 
 
 def score_name(result: Pairs) -> str:
-    """What the score is: of stereotypes where the pairs have directions."""
+    """The name of the score: of stereotypes where the pairs have directions."""
     if result.settings["sides"] == "good bad":
         return "Accuracy"
     return "Stereotype preferred" if "stereo_score" in result.pairs.columns else "Preference"

@@ -38,7 +38,7 @@ KEYS = [*CHECKPOINT, "score_kind"]
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Result):
-    """What `pairs_metric` found. Scores are in percent; 50 is chance."""
+    """Results of `pairs_metric`. Scores are in percent; 50 is chance."""
 
     pairs: pl.DataFrame
     """Per checkpoint, kind of score and group, and for `all` of them: `score` over all `pairs` with
@@ -111,7 +111,7 @@ def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
 
 
 class _Part(NamedTuple):
-    """What one frame gives."""
+    """Results of one frame."""
 
     items: pl.DataFrame
     sizes: pl.DataFrame

@@ -33,7 +33,7 @@ from logitbank.wording import checkpoint_name
 
 @dataclass(frozen=True, slots=True)
 class StereoSet(Result):
-    """What `stereoset_metric` found: tidy tables of percentages from 0 to 100.
+    """Results of `stereoset_metric`: tidy tables of percentages from 0 to 100.
 
     lms: how often a meaningful candidate beats the unrelated one; ss: how often the stereotype
     beats the anti-stereotype; iCAT = lms · min(ss, 100 − ss) / 50. Every row begins with model,

@@ -38,7 +38,7 @@ MANY_TIES = 0.01
 """Share of tied comparisons above which those without ties are reported too."""
 COUNTS = ("n", "pro", "related", "pro_ties", "related_ties")
 GROUPS = ("language", "condition", "score", "task", "domain")
-"""What distinguishes numbers of a checkpoint."""
+"""Columns that distinguish numbers of a checkpoint."""
 PLACE = (*KEYS, "task", "domain")
 ORDER = (
     *map(pl.col, ("model", "run", "run_seed", "language", "score")),
@@ -213,7 +213,7 @@ def term_items(counts: pl.DataFrame) -> Items:
 
 
 class Summary(NamedTuple):
-    """What is made of the terms of all checkpoints: tables of `StereoSet`."""
+    """Tables of `StereoSet` from the terms of all checkpoints."""
 
     scores: pl.DataFrame
     baseline: pl.DataFrame
@@ -315,7 +315,7 @@ def term_table(counts: pl.DataFrame) -> pl.DataFrame:
 
 
 def task_table(tasks: pl.DataFrame) -> pl.DataFrame:
-    """What was scored of each task, and what was skipped."""
+    """Scored and skipped examples of each task."""
     key = [*KEYS, "task"]
     known = tasks.select(KEYS).unique().join(pl.DataFrame({"task": TASKS}), how="cross")
     every = pl.concat([known, tasks.select(key)]).unique()
@@ -334,7 +334,7 @@ def task_table(tasks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rule(kind: str, score: str) -> str:
-    """What is done with a candidate's pieces."""
+    """The rule by which a candidate's pieces are scored."""
     if kind in ("file", "nsp"):
         return {"file": "as given", "nsp": "probability"}[kind]
     reference = "mean_prob" if kind == "masked" else "geometric"

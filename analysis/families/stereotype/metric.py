@@ -38,7 +38,7 @@ GENDERS = ("prompt_id", "order_seed", *GENDER_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class StereotypeAccuracy(Result):
-    """What `stereotype_metric` found. 0.5 is no stereotype, 1 a stereotype always."""
+    """Results of `stereotype_metric`. 0.5 is no stereotype, 1 a stereotype always."""
 
     stereotype_accuracy: pl.DataFrame
     """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with

@@ -48,7 +48,7 @@ def _headline(result: TradeOff) -> Finding:
 
 
 def _exchange(row: Row, metric: object) -> str:
-    """What the second step of a pair costs in performance, and what it does to the gap."""
+    """The cost of a pair's second step in performance, and its effect on the gap."""
     points = row["performance_change"]
     before, after = (abs(row[f"delta_{end}"]) for end in ("before", "after"))
     share = formatted(abs(row["fairness_change"]) / 100, ".0%")

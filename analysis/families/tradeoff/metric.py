@@ -81,7 +81,7 @@ def performance_files(paths: Sequence[Path], task: str, metric: str) -> pl.DataF
 
 @dataclass(frozen=True, slots=True)
 class TradeOff(Result):
-    """What `tradeoff_metric` found. Every table begins with model and run.
+    """Results of `tradeoff_metric`. Every table begins with model and run.
 
     The gap is the absolute value of `delta`. Changes of performance are in percentage points. `low`
     and `high` are 95 % intervals, NaN if a curve has no uncertainty.

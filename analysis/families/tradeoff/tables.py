@@ -123,7 +123,7 @@ def choice_table(curves: pl.DataFrame, max_loss: float) -> pl.DataFrame:
 def pair_table(
     curves: pl.DataFrame, performance: Curve, gap: Curve, pair: tuple[int, int] | None
 ) -> pl.DataFrame:
-    """What changes between two checkpoints, for every run that has both.
+    """Changes between two checkpoints, for every run that has both.
 
     Raises
     ------

@@ -46,7 +46,7 @@ ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Unqover(Result):
-    """What `unqover_metric` found. Every row begins with model, run, step, category and split.
+    """Results of `unqover_metric`. Every row begins with model, run, step, category and split.
 
     Step is null for a release. Split `all` is every instance, the others are parts of it.
     """
@@ -137,7 +137,7 @@ def read_instances(
 
 
 class _Part(NamedTuple):
-    """What one frame gives."""
+    """Results of one frame."""
 
     levels: Items
     signs: Items

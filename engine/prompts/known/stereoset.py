@@ -193,7 +193,7 @@ def attribute_word(context: str, sentence: str) -> str | None:
 
 
 def filling(context: str, sentence: str) -> str | None:
-    """What a sentence has in the place of `BLANK`, without punctuation around it.
+    """The text of a sentence in the place of `BLANK`, without punctuation around it.
 
     None unless the sentence has the text of its context on both sides. Letter case, spaces and
     punctuation at the end may differ. A word that is there twice must be the same.

@@ -131,7 +131,7 @@ def _term(line: tuple[str, int]) -> _Term:
 
 
 def _read(path: Path, parse: Callable[[tuple[str, int]], T]) -> list[T]:
-    """What `parse` makes of text and block of each line that is no comment."""
+    """Results of `parse` for text and block of each line that is no comment."""
     return read_each(path, _blocks(path), parse, what="lines", remedy=_REMEDY)
 
 

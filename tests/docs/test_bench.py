@@ -105,6 +105,11 @@ def in_this_process(suite: Path, bank: Path, count: int, **options: Any) -> dict
     return one_run({"suites": str(suite), "bank": str(bank), "count": count, **options})
 
 
+def wrong(figures: list[Figure]) -> list[str]:
+    """Missed targets, but those of speed: a test may run on any machine."""
+    return [f.line() for f in figures if f.met is False and f.unit not in ("s", "×")]
+
+
 @public
 @pytest.mark.whole
 @pytest.mark.parametrize("part", [name for name in gpu.PARTS if name != "gpu-vllm"])
@@ -115,7 +120,7 @@ def test_every_part_for_a_gpu_runs_on_a_cpu(
     monkeypatch.setattr(gpu, "whole_run", in_this_process)
     figures = [*gpu.PARTS[part](tmp_path, gpu.TINY)]
     assert figures
-    assert [figure.line() for figure in figures if figure.met is False] == []
+    assert wrong(figures) == []
     assert all(figure.value >= 0 for figure in figures)
 
 
@@ -129,7 +134,7 @@ def test_the_part_for_vllm_runs_on_a_cpu(
     monkeypatch.setattr(gpu, "whole_run", in_this_process)
     with preloaded.workers("vllm"):
         figures = [*gpu.speed_of_vllm(tmp_path, replace(gpu.TINY, engines=("vllm",)))]
-    assert [figure.line() for figure in figures if figure.met is False] == []
+    assert wrong(figures) == []
     assert [f.name for f in figures if "2 workers on one card" in f.name]
 
 

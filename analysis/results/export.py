@@ -42,7 +42,8 @@ def export(
         The file. It has one row per checkpoint, prompt, order and option: model, run, step (null is
         the release), prompt_id, order_seed, option, is_answer, logprob (nats, the sum over the
         option's tokens), rank (null for several tokens), option_probability (normalized over the
-        options of the prompt), then the prompt set's own columns. Scores that are missing are null.
+        options of the prompt), then the prompt set's `answer`, if it has answers, and its own
+        columns. Scores that are missing are null.
 
     Raises
     ------
@@ -66,7 +67,8 @@ def _frames(bank: Bank, name: str, *, text: bool) -> Iterator[pl.DataFrame]:
     """The rows of a few checkpoints at a time."""
     for scores in prompt_scores(bank, name, few=True):
         rows = prompt_rows(scores).rename({"share": "option_probability"}).select(COLUMNS)
-        own = scores.prompts.drop("prompt_id", "order_seed", "text", "answer")
+        own = scores.prompts.drop("prompt_id", "order_seed", "text")
+        own = own if own["answer"].is_not_null().any() else own.drop("answer")
         if taken := sorted({*own.columns} & {*COLUMNS, *(["text"] if text else [])}):
             raise UsageError(
                 f"{name} has a column {taken[0]!r} of its own, as an export has; rename it"

@@ -75,7 +75,7 @@ def verify(
     opened = logitbank.Bank.open(bank, prompts=[])
     with byte_progress("verifying") as progress:
         damage = logitbank.verify(opened, progress=progress)
-    print_damage(bank, damage)
+    print_damage(opened, damage, repair=repair)
     if damage and repair:
         done = repair_bank(opened, damage)
         with byte_progress("verifying again") as progress:

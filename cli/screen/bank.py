@@ -23,6 +23,8 @@ def print_bank(bank: "Bank", form: str, *, checkpoints: bool) -> None:
     """Print one row per model and run, or every deposit of each checkpoint."""
     if form == "table":
         print_about(bank)
+        if unset := [name for name, value in about_fields(bank.attributes).items() if not value]:
+            print_lines([f"Not stored: {', '.join(unset)}. Set them with `logitbank describe`."])
     info = bank.info()
     print_frame(info if checkpoints else by_run(info), form)
     for copied in copied_weights(bank.deposits()):
@@ -83,14 +85,20 @@ def _with_counts(table: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([table.filter(values <= _MOST_VALUES), counts])
 
 
-def print_damage(path: Path, damage: "Sequence[Damage]") -> None:
-    """Print each damaged object, their number, and what to do."""
+def print_damage(bank: "Bank", damage: "Sequence[Damage]", *, repair: bool) -> None:
+    """Print each damaged object, their number, and what to do; else what is undamaged."""
+    from logitbank.store.read.provenance import commits_digest
+
+    path, deposits = bank.path, bank.deposits()
     print_lines(map(str, damage))
     if damage:
         print_lines([f"{counted(len(damage), 'damaged object')} in {path}."])
-        _print_remedies(path, damage, repaired=False)
+        if not repair:
+            _print_remedies(path, damage, repaired=False)
     else:
-        print_lines([f"No damage in {path}."])
+        print_lines([f"No damage in {path}: {counted(len(deposits), 'deposit')}."])
+        if deposits:
+            print_lines([f"SHA-256 of their commits: {commits_digest(path, deposits)}"])
 
 
 def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> None:

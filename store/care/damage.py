@@ -16,10 +16,13 @@ Problem = Literal["missing", "changed", "foreign"]
 class Remedy(StrEnum):
     """Advice about damage. `{bank}` stands for the folder of the bank."""
 
-    REWRITE = "`logitbank verify --repair {bank}` writes it again from sound objects."
+    REWRITE = (
+        "`logitbank verify --repair {bank}` writes it again if sound objects have its content."
+    )
     DROP_DEPOSIT = (
         "`logitbank verify --repair {bank}` removes the deposit."
-        " Then run the same `logitbank extract` to compute it again."
+        " Then run the same `logitbank extract`, or `logitbank merge {bank} COPY` with another copy"
+        " of the bank."
     )
     DROP_HEAD = (
         "`logitbank verify --repair {bank}` removes the head."
@@ -31,6 +34,7 @@ class Remedy(StrEnum):
     )
     PUSH = "Run the same `logitbank push`: it writes the index again."
     COPY = "Take it from another copy of the bank."
+    MERGE = "Delete it. Then run `logitbank merge {bank} COPY` with another copy of the bank."
     REMOVE = "Remove it yourself: `--repair` leaves it in place."
 
     @property
@@ -172,4 +176,4 @@ class Damage:
         """Advice if the damage remains after `repair`."""
         if self.remedy is Remedy.DROP_HEAD:
             return Remedy.EXTRACT
-        return Remedy.COPY if self.remedy.is_repair else self.remedy
+        return Remedy.MERGE if self.remedy.is_repair else self.remedy

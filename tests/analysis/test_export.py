@@ -32,7 +32,7 @@ def test_rows_are_the_scores_of_options(bank: Bank, tmp_path: Path, call: Call) 
         rows = read(tmp_path / name)
         assert rows.columns == [
             "model", "run", "step", "prompt_id", "order_seed", "option", "is_answer", "logprob",
-            "rank", "option_probability", "topic",
+            "rank", "option_probability", "answer", "topic",
         ]  # fmt: skip
         assert len(rows) == 3 * len(QUERY_SET) * 2
         values = logits(8).astype(np.float64)
@@ -45,6 +45,9 @@ def test_rows_are_the_scores_of_options(bank: Bank, tmp_path: Path, call: Call) 
         share = (both[:, 0] / both.sum(axis=1)).tolist()
         assert yes["option_probability"].to_list() == pytest.approx(share, abs=1e-6)
         assert rows["topic"].unique().to_list() == ["health"]
+        assert (
+            rows.filter("is_answer").select(pl.col("option") == pl.col("answer")).to_series().all()
+        )
 
 
 def test_a_prompt_set_must_be_named_and_a_file_be_new(bank: Bank, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_table_that_a_seal_names_is_missing(
         digest.unlink()
     (damage,) = verify(bank)
     assert (damage.path, damage.problem) == (f"{folder}/{table.name}", "missing")
-    assert repair(bank, [damage]) == ({}, (), ())
+    assert repair(bank, [damage]) == ((), (), ())
     with pytest.raises(DamagedError, match=rf"{table.name} is missing"):
         push(bank.path, tmp_path / "pushed")
     assert not (tmp_path / "pushed").exists()
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_was_removed_is_missed_where_an_index_lists_it(tmp_pat
     folder = f"org%2Fmodel/main/8/{QUERY_SET.name}"
     (damage,) = verify(pushed)
     assert (damage.path, damage.problem) == (folder, "missing")
-    assert repair(pushed, [damage]) == ({}, (), ())
+    assert repair(pushed, [damage]) == ((), (), ())
     index = pushed.path / "index.json.gz"
     index.write_bytes(index.read_bytes()[:100])
     assert damaged(pushed) == [("index.json.gz", "changed")]
@@ -142,11 +142,11 @@ def test_each_remedy_is_printed_with_what_it_is_for(tmp_path: Path, call: Call) 
 
     def remedies(*command: str) -> set[str]:
         printed = call(*command, bank.path)[1].splitlines()
-        return {line for line in printed if re.match(r"(seal|table|anything)\b[^/]*: ", line)}
+        return {line for line in printed if re.match(r"(object|table|anything)\b[^/]*: ", line)}
 
     repairs, extract, copies, yours = (
         remedy.format(bank=bank.path)
-        for remedy in (Remedy.DROP_BLOCKS, Remedy.EXTRACT, Remedy.COPY, Remedy.REMOVE)
+        for remedy in (Remedy.DROP_DEPOSIT, Remedy.EXTRACT, Remedy.MERGE, Remedy.REMOVE)
     )
     assert remedies("verify") == set()
     (bank.path / "foo").touch()
@@ -154,7 +154,7 @@ def test_each_remedy_is_printed_with_what_it_is_for(tmp_path: Path, call: Call) 
     (scores,) = bank.path.glob("*/*/*/*/scores/all.parquet")
     scores.write_bytes(scores.read_bytes()[:-1])
     left = {f"table: {extract}", f"anything else: {yours}"}
-    assert remedies("verify") == left | {f"seal, or scores of a sealed deposit: {repairs}"}
+    assert remedies("verify") == left | {f"object of a deposit: {repairs}"}
     assert left <= remedies("verify", "--repair")
     assert remedies("verify") == left
     (tokens,) = bank.path.glob("tokens/*.parquet")

@@ -81,7 +81,7 @@ def _series(
     measure = next(each for each in family.measures if each.key == last["measure"])
     names = [str(last[name]) for name in groups] + [measure.group] * bool(measure.group)
     what = f"{prefix}{measure.text or measure.name}" + "".join(f", {name}" for name in names)
-    value = Curve(rows, "value", what, size("items"), measure.form, "measures")
+    value = Curve(rows, "value", what, size("items", "clusters"), measure.form, "measures")
     yield value.now()
     if measure.link is None:
         yield from value.change()

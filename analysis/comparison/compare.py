@@ -72,7 +72,7 @@ def compare(
         default, models of the same name are compared, or of names that differ only in their owner,
         and runs of the same name.
     top
-        Number of prompts per run and prompt set in the table `prompts`.
+        Number of prompts per run and prompt set in the table `prompts`, of the last checkpoint.
 
     Returns
     -------
@@ -138,6 +138,12 @@ def compare(
         prompts=pl.concat([pl.DataFrame(schema=PROMPTS), *largest]),
         only=pl.DataFrame(only, schema={**_DEPOSIT, **_ONLY}, orient="row"),
         unmeasured=tuple(sorted(set(names) - set(table["prompts"]))),
+        names={
+            one: own
+            for side in sides[1:]
+            for own, one in (*side.models.items(), *side.runs.items())
+            if own != one
+        },
     )
     return Study(
         result=result,

@@ -15,6 +15,8 @@ from logitbank.wording import counted, number, step_name
 
 FEWEST_CHECKPOINTS = 3
 """For a correlation over checkpoints."""
+Names = Mapping[str, str]
+"""`Comparison.names`."""
 
 
 def findings(comparison: Comparison) -> list[Finding]:
@@ -22,9 +24,11 @@ def findings(comparison: Comparison) -> list[Finding]:
     d = comparison.logits
     if d.is_empty():  # only means over runs are compared
         return [*_limits(comparison)]
+    names = comparison.names
     return [
-        _headline(d), *_logits(d), *_ranks(d), *_metrics(comparison.metrics),
-        *_prompts(comparison.prompts), *_origin(d), *_limits(comparison),
+        _headline(d), *_logits(d), *_ranks(d),
+        *_metrics(comparison.metrics, names, same=not _largest(d, "max_logit_difference")),
+        *_prompts(comparison.prompts, names), *_origin(d, names), *_limits(comparison),
     ]  # fmt: skip
 
 
@@ -88,53 +92,55 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _metrics(metrics: pl.DataFrame) -> Iterator[Finding]:
-    """The largest difference of each metric."""
+def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Finding]:
+    """The largest difference of each metric; none of 0 if all logits are the `same`."""
     texts = {each.name: each.text for family in families().values() for each in family.measures}
     for (prompts, metric), part in metrics.group_by("prompts", "metric", maintain_order=True):
         moved = part.filter(pl.col("difference").is_finite())
-        if len(moved):
+        if len(moved) and not (same and (moved["difference"] == 0).all()):
             row = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
             yield Finding(
-                text=f"{prompts}, {texts[str(metric)]}: largest change, {_where(row)}",
+                text=f"{prompts}, {texts[str(metric)]}: largest change, {_where(row, names)}",
                 value=row["difference"], low=row["low"], high=row["high"], form="+.3g",
                 baseline=f"{number(row['a'])} in A",
                 n=counted(len(moved), "value"),
             )  # fmt: skip
-            same = moved.filter(same_as(row, ("model", "run", "group")))
-            r = pearson(same["a"], same["b"]).r
-            if len(same) >= FEWEST_CHECKPOINTS and r == r:
+            curve = moved.filter(same_as(row, ("model", "run", "group")))
+            r = pearson(curve["a"], curve["b"]).r
+            if len(curve) >= FEWEST_CHECKPOINTS and r == r:
                 name = f" of {row['group']}" if row["group"] else ""
                 yield Finding(
                     text=f"{prompts}, {texts[str(metric)]}{name}: correlation of A and B over"
-                    f" checkpoints of {series_name(row)}",
-                    value=r, form=".3f", n=counted(len(same), "checkpoint"),
+                    f" checkpoints of {_compared(row, names)}",
+                    value=r, form=".3f", n=counted(len(curve), "checkpoint"),
                 )  # fmt: skip
 
 
-def _prompts(prompts: pl.DataFrame) -> Iterator[Finding]:
+def _prompts(prompts: pl.DataFrame, names: Names) -> Iterator[Finding]:
     """The prompt with the largest difference of each prompt set."""
     for (name,), part in prompts.group_by("prompts", maintain_order=True):
         row = part.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
         yield Finding(
             text=(
-                f"{name}: largest change of a prompt, option “{str(row['option']).strip()}” of "
-                f"{row['prompt_id']} ({_where({**row, 'group': ''})})"
+                f"{name}: largest change of a prompt at the last checkpoint, option "
+                f"“{str(row['option']).strip()}” of {row['prompt_id']} "
+                f"({_where({**row, 'group': ''}, names)})"
             ),
             value=row["difference"], form="+.3f", baseline=f"{row['a']:.3f} in A",
         )  # fmt: skip
 
 
-def _origin(d: pl.DataFrame) -> Iterator[Finding]:
-    """Engines, compute dtypes, storage levels and weights."""
-    for side in ("a", "b"):
+def _origin(d: pl.DataFrame, names: Names) -> Iterator[Finding]:
+    """Engines, compute dtypes, storage levels and weights; the names of A and B if one differs."""
+    pair = next(iter(names.items())) if len(names) == 1 else ("", "")
+    for side, name in zip(("a", "b"), pair, strict=True):
         columns = [f"{name}_{side}" for name in ("engine", "compute", "kept")]
         kinds = d.select(columns).unique(maintain_order=True)
         text = "; ".join(
             f"engine {engine or 'unknown'}, computed in {compute or 'unknown dtype'}, stores {kept}"
             for engine, compute, kept in kinds.iter_rows()
         )
-        yield Finding(text=f"{side.upper()}: {text}.")
+        yield Finding(text=f"{side.upper()}{f' ({name})' if name else ''}: {text}.")
     if unequal := d.filter(~pl.col("same_weights")).height:
         yield Finding(text=f"Weights differ at {unequal:,} of {_pairs(len(d))}.")
 
@@ -165,6 +171,12 @@ def _mean(frame: pl.DataFrame, value: str, weight: str) -> float:
     return float((part[value] * part[weight]).sum()) / max(int(part[weight].sum()), 1)
 
 
-def _where(row: Mapping[str, Any]) -> str:
+def _compared(row: Mapping[str, Any], names: Names) -> str:
+    """The model and run in A, and those in B if they have other names."""
+    other = {key: names.get(row[key], row[key]) for key in ("model", "run")}
+    return " → ".join(dict.fromkeys([series_name(row), series_name(other)]))
+
+
+def _where(row: Mapping[str, Any], names: Names) -> str:
     group = f", {row['group']}" if row["group"] else ""
-    return f"{series_name(row)} at {step_name(row['step'])}{group}"
+    return f"{_compared(row, names)} at {step_name(row['step'])}{group}"

@@ -1,7 +1,7 @@
 """Differences of metrics and prompts between two sides, over the scores in both."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -50,6 +50,8 @@ class Comparison(Result):
     """Checkpoints and query sets with rows that only one side has."""
     unmeasured: tuple[str, ...] = ()
     """Prompt sets of both sides without a row in `metrics`."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of models and runs in A, and those in B where they differ."""
 
 
 class Side(NamedTuple):

@@ -157,7 +157,8 @@ def compare(
         int,
         typer.Option(
             min=0,
-            help="Number of prompts in the table `prompts`: those with the largest difference.",
+            help="Number of prompts in the table `prompts`: those with the largest difference at"
+            " the last checkpoint.",
         ),
     ] = 10,
     table: Table = None,

@@ -64,6 +64,18 @@ def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:
             )
 
 
+def same_model(bank: Bank, checkpoint: Checkpoint) -> str:
+    """The model under whose name the bank has this run, step and source; empty if none."""
+    place, source = (checkpoint.id.run, checkpoint.id.step), checkpoint.source.describe()
+    same = (
+        deposit.checkpoint.model
+        for deposit in bank.deposits()
+        if (deposit.checkpoint.run, deposit.checkpoint.step) == place
+        and deposit.spec.provenance.get("source") == source
+    )
+    return next(same, "")
+
+
 def check_stored(deposit: Deposit, planned: Layout, compute_dtype: str) -> None:
     """Refuse to continue a deposit with another keep level or dtype than requested."""
     stored = deposit.layout

@@ -14,7 +14,13 @@ from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineSettings, EngineStart
 from logitbank.engine.plan.cards import Card, check_memory, free_memory
-from logitbank.engine.plan.checks import check_engine, check_options, check_source, check_stored
+from logitbank.engine.plan.checks import (
+    check_engine,
+    check_options,
+    check_source,
+    check_stored,
+    same_model,
+)
 from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.engine_choice import (
     batch_sizes,
@@ -198,6 +204,11 @@ def make_plan(
     present = {c.id: [] if bank is None else bank.deposits(c.id) for c in suite.checkpoints}
     if bank is not None:
         check_options(bank, present, tables)
+        if not any(present.values()) and (model := same_model(bank, suite.checkpoints[0])):
+            notes += (
+                f"{bank.path.name} has model {model!r} with these checkpoints; add --model {model}"
+                " to extend it",
+            )
     sizes = head_sizes(first, config, value_bytes=value_bytes(request.compute_dtype))
     planner = _Planner(
         present, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype, engine

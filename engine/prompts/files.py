@@ -13,6 +13,7 @@ from logitbank.engine.prompts.rows import (
     FIELDS,
     TEXT_FIELDS,
     json_value,
+    missing_content,
     near_field,
     read_rows,
 )
@@ -48,7 +49,11 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
     """
     path = Path(path)
     rows = [*read_rows(path)]
-    answers = (v.get("answer") for _, v in rows if not isinstance(v, PromptError))
+    read = [values for _, values in rows if not isinstance(values, PromptError)]
+    answers = [values["answer"] for values in read if values.get("answer") is not None]
+    names = dict.fromkeys(name for values in read for name in values)
+    if answers and (missing := missing_content(names, ("options", "target", "sentence"))):
+        raise PromptError(f"{path}: column {missing}")
     from_zero = any(_index(answer) == 0 for answer in answers)
     numbered = (
         (line, v if isinstance(v, PromptError) else (line, str(number), v))

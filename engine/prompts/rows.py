@@ -101,11 +101,11 @@ def _json_row(line: str, content: Sequence[str]) -> dict[str, Any] | PromptError
         return error
     if not isinstance(values, dict):
         return PromptError(f"{shown(values)} is not a JSON object")
-    missing = _missing_content(values, content)
+    missing = missing_content(values, content)
     return PromptError(missing) if missing else values
 
 
-def _missing_content(names: Iterable[str], content: Sequence[str]) -> str:
+def missing_content(names: Iterable[str], content: Sequence[str]) -> str:
     """An error message if no field has the content of a prompt; otherwise empty."""
     if not set(content).isdisjoint(names):
         return ""
@@ -129,11 +129,11 @@ def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
         separator: next(csv.reader(text.splitlines()[:1], delimiter=separator), [])
         for separator in separators
     }
-    # The separator whose header has the content: Excel writes semicolons in half of Europe.
-    fitting = [mark for mark, names in headers.items() if not _missing_content(names, content)]
-    reader = csv.reader(
-        StringIO(text, newline=""), strict=True, delimiter=(*fitting, *separators)[0]
-    )
+    # The separator whose header has the content, or most names: Excel writes semicolons in half of
+    # Europe.
+    fitting = [mark for mark, names in headers.items() if not missing_content(names, content)]
+    most = max(separators, key=lambda mark: len(headers[mark]))
+    reader = csv.reader(StringIO(text, newline=""), strict=True, delimiter=(*fitting, most)[0])
     numbered = []
     try:
         header = next(reader, [])
@@ -144,7 +144,7 @@ def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
             start = reader.line_num + first
     except csv.Error as error:
         raise PromptError(f"{path}:{reader.line_num + first - 1}: broken CSV ({error})") from None
-    if missing := _missing_content(header, content):
+    if missing := missing_content(header, content):
         raise PromptError(f"{path}:{first}: column {missing}")
     if header[0] in _INDEX:
         header, numbered = _without_index(path, header, numbered)
@@ -233,7 +233,7 @@ def _parquet(path: Path, content: Sequence[str]) -> Iterator[Row]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise PromptError(f"{path} cannot be read as Parquet: {reason}") from error
-    if missing := _missing_content(frame.columns, content):
+    if missing := missing_content(frame.columns, content):
         raise PromptError(f"{path}: column {missing}")
     yield from enumerate(frame.iter_rows(named=True), 1)
 

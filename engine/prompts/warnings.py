@@ -25,14 +25,19 @@ def text_warnings(
     A tokenizer scores some of the prompts, `scored`, and finds mistakes of `tokens`.
     """
     yield from _unseen(prompts)
-    first: dict[str, str] = {}
+    first: dict[str, Prompt] = {}
     for prompt in prompts:
-        for name in prompt.columns:
-            first.setdefault(name, prompt.id)
-    for name, prompt_id in first.items():
+        for name, value in prompt.columns.items():
+            if value is not None:
+                first.setdefault(name, prompt)
+    bare = not any(prompt.options or prompt.scored is not None for prompt in prompts)
+    for name, prompt in first.items():
         if field := near_field(name):
             message = f"column {name!r} is metadata; did you mean {field!r}?"
-            yield Finding("column " + name, prompt_id, message)
+            yield Finding("column " + name, prompt.id, message)
+        elif bare and (name.lower().startswith("opt") or "|" in str(prompt.columns[name])):
+            message = f"no prompt has options; is column {name!r} meant to be 'options'?"
+            yield Finding("column " + name, prompt.id, message)
     yield from _options(prompts)
     yield from tokens
     yield from _spaces(prompts if scored is None else scored)

@@ -78,7 +78,8 @@ def shrink(
     UsageError
         Nothing would become smaller, or `out` is the bank itself.
     KeepLevelError
-        A deposit keeps less than `keep`, or a value does not fit float16. Names the deposit.
+        A deposit keeps less than `keep`, a value does not fit float16, or `out` has the deposit at
+        another level. Names the deposit.
     BankError
         `out` has other contents already.
     DamagedError
@@ -96,6 +97,15 @@ def shrink(
             " float16 for float32 rows or states."
         )
     target = Bank.open(out) if objects.is_occupied(Path(out)) else None
+    if target is not None:
+        written = {(each.checkpoint, each.query_set): each for each in target.deposits()}
+        for deposit, spec in specs:
+            stored = written.get((deposit.checkpoint, deposit.query_set))
+            if stored is not None and stored.layout.keep != spec.layout.keep:
+                raise KeepLevelError(
+                    f"{out} has {stored.checkpoint} at keep level {stored.layout.keep}, not"
+                    f" {spec.layout.keep}. Choose another folder."
+                )
     require_tables(source.path, (deposit for deposit, _ in specs))
     tables = tables_to_copy(target, [source])
     models = {deposit.checkpoint.model for deposit, _ in specs}

@@ -335,6 +335,9 @@ def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Pat
     apart = compare(a.path, b.path, match={"mine": "theirs"}).result
     alone = compare(both.path, match={"mine": "theirs"}).result
     assert apart.logits["model"].to_list() == ["mine"]
+    assert find_finding(apart, "largest change of a prompt").text.endswith(
+        "mine → theirs at step 3)"
+    )
     assert apart.logits["max_logit_difference"].item() == pytest.approx(np.abs(one - other).max())
     for name, table in apart.tables().items():
         assert table.equals(alone.tables()[name], null_equal=True), name
@@ -383,7 +386,18 @@ def test_two_runs_of_a_bank_are_compared_by_name(tmp_path: Path) -> None:
     assert table.filter(metric="accuracy", step=2)["difference"].to_list() == [-1.0]
     expected = np.corrcoef(*shares.values())[0, 1]
     (found,) = [f for f in study.findings if "Option probability of" in f.text]
-    assert "correlation of A and B over checkpoints of m seed1" in found.text
+    assert "correlation of A and B over checkpoints of m seed1 → m seed2" in found.text
+    (prompt,) = [f.text for f in study.findings if "largest change of a prompt" in f.text]
+    assert "of a prompt at the last checkpoint, option" in prompt
+    assert prompt.endswith("(m seed1 → m seed2 at step 2)")
+    assert [f.text[:11] for f in study.findings if "engine" in f.text] == [
+        "A (seed1): ",
+        "B (seed2): ",
+    ]
+    same = compare(bank, bank)
+    assert same.findings[0].text == "A and B have the same logits."
+    assert len(same.result.metrics)
+    assert not any("largest change" in f.text or "correlation" in f.text for f in same.findings)
     assert found.value == pytest.approx(expected)
     assert study.result.logits["step"].to_list() == [0, 1, 2]
     last = study.result.prompts

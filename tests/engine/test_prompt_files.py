@@ -203,6 +203,8 @@ def test_a_bad_json_line_is_named(tmp_path: Path, line: str, named: str) -> None
     [
         ("", ":1: .*nothing"),
         ("prompt,id\na,b\n", ":1: .*'prompt', 'id'"),
+        ("id;prompt;options\n1;a;b|c\n", ":1: .*found 'id', 'prompt', 'options'$"),
+        ("text,opts,answer\na,b|c,b\nd,b|c,c\n", ": column 'options' is missing; found 'text', 'o"),
         ("text,a,a\nx,1,2\n", ":1: "),
         ("text,\nx,1\n", ":1: "),
         ('text,a\n"x\ny",1\nz\n', ":4: 1 cells"),
@@ -245,16 +247,28 @@ def test_other_files_and_missing_files_are_refused(tmp_path: Path, name: str) ->
         load_prompts(tmp_path / name)
 
 
+@pytest.mark.parametrize(("name", "cell"), [("opts", "x"), ("choices", " he| she")])
+def test_options_under_another_name_are_a_warning(tmp_path: Path, name: str, cell: str) -> None:
+    text = f"id;text;{name};group\na;The nurse said;{cell};1\nb;The clerk said;{cell};2\n"
+    expected = f"'a': no prompt has options; is column {name!r} meant to be 'options'?"
+    first, *_ = prompts_check(load_prompts(written(tmp_path, "mine.csv", text))).lines
+    assert first == f"warning: prompt {expected}"
+    named = prompts_check(
+        load_prompts(written(tmp_path, "mine.csv", text.replace(name, "options")))
+    )
+    assert not any("no prompt has options" in line for line in named.lines)
+
+
 # Several errors in one file
 
 
 def test_rows_of_a_csv_that_are_too_short_are_told_with_the_others(tmp_path: Path) -> None:
-    text = "id,text,answer\n1,a,\n2\n3,c,x\n4,d,e,f\n5,e,\n"
+    text = "id,text,options,answer\n1,a,,\n2\n3,c,,x\n4,d,,e,f\n5,e,,\n"
     with pytest.raises(PromptError) as refused:
         load_prompts(written(tmp_path, "mine.csv", text))
     _, *each = str(refused.value).splitlines()
     assert [line.partition("mine.csv")[2] for line in each] == [
-        ":3: 1 cells, but the header has 3 (also in line 5)",
+        ":3: 1 cells, but the header has 4 (also in line 5)",
         ":4: prompt '3': answer 'x' is not an option; options: none",
     ]
 

@@ -179,6 +179,18 @@ def test_deposits_that_are_small_already_are_copied(tmp_path: Path) -> None:
     assert "shrunk_from" not in out.deposits()[1].spec.provenance
 
 
+def test_a_folder_with_another_keep_level_is_refused(tmp_path: Path) -> None:
+    bank = banked(tmp_path / "b", logits())
+    shrink(bank.path, tmp_path / "out", keep="topk:3")
+    before = scores(Bank.open(tmp_path / "out"))
+    with pytest.raises(
+        KeepLevelError, match=r"keep level topk:3, not options\. Choose another fold"
+    ):
+        shrink(bank.path, tmp_path / "out", keep="options")
+    shrink(bank.path, tmp_path / "out", keep="topk:3")  # the same call again
+    assert scores(Bank.open(tmp_path / "out")).equals(before)
+
+
 @pytest.mark.parametrize(
     ("stored", "requested", "error"),
     [

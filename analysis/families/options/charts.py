@@ -10,10 +10,10 @@ from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.families.options.metric import OptionScores
 from logitbank.analysis.results.series import figure_name
 
-BANDS = "Bands: 95% confidence intervals over prompts, clustered by sentence_id."
 MEASURES = {
     "probability": (
-        Measure("value", "P(correct answer)", scale="share"), "probability of the correct answer"
+        Measure("value", "P(correct answer)", scale="share"),
+        "probability of the correct answer in the whole vocabulary",
     ),
     "rank": (
         Measure("value", "Rank (log scale)", scale="log"),
@@ -37,24 +37,32 @@ def charts(result: OptionScores) -> dict[str, Chart]:
     for kind, table in (("accuracy", result.answers), ("option_probability", result.shares)):
         for part in table.drop_nulls(kind).partition_by("prompt_set", maintain_order=True):
             name = figure_name(kind, part["prompt_set"][0], several)
-            found[name] = _accuracy(part) if kind == "accuracy" else _options(part)
+            bands = _bands(part, result)
+            found[name] = _accuracy(part, bands) if kind == "accuracy" else _options(part, bands)
     for part in result.curves.drop_nulls("value").partition_by("prompt_set", maintain_order=True):
-        found[figure_name("curves", part["prompt_set"][0], several)] = _curves(part)
+        found[figure_name("curves", part["prompt_set"][0], several)] = _curves(
+            part, _bands(part, result)
+        )
     return found
 
 
-def _accuracy(table: pl.DataFrame) -> Chart:
+def _bands(table: pl.DataFrame, result: OptionScores) -> str:
+    clusters = ", clustered by sentence_id" * (table["prompt_set"][0] in result.clustered)
+    return f"Bands: 95% confidence intervals over prompts{clusters}."
+
+
+def _accuracy(table: pl.DataFrame, bands: str) -> Chart:
     axis = StepAxis(table["step"].to_list())
     accuracy = Measure("accuracy", "Accuracy", scale="share")
     chart = curves(table, axis, accuracy, tooltip={"Prompts": "prompts"})
     caption = (
         "Share of prompts whose correct answer is more probable than every other option. "
-        f"{BANDS} {sample_size(table['prompts'], 'prompt')}."
+        f"{bands} {sample_size(table['prompts'], 'prompt')}."
     )
     return titled(chart, "Accuracy", caption, axis=axis)
 
 
-def _options(table: pl.DataFrame) -> Chart:
+def _options(table: pl.DataFrame, bands: str) -> Chart:
     axis = StepAxis(table["step"].to_list())
     label = pl.col("option").str.strip_chars()
     short = pl.when(label.str.len_chars() > LENGTH).then(label.str.head(LENGTH - 1) + "…")
@@ -63,12 +71,12 @@ def _options(table: pl.DataFrame) -> Chart:
     chart = curves(table, axis, probability, group="option", tooltip={"Prompts": "prompts"})
     caption = (
         "Probability of each option, normalized over the options of a prompt: mean over prompts. "
-        f"{BANDS} {sample_size(table['prompts'], 'prompt')}."
+        f"{bands} {sample_size(table['prompts'], 'prompt')}."
     )
     return titled(chart, "Option probabilities", caption, axis=axis)
 
 
-def _curves(table: pl.DataFrame) -> Chart:
+def _curves(table: pl.DataFrame, bands: str) -> Chart:
     axis = StepAxis(table["step"].to_list())
     table = with_series(table)
     parts = {name: table.filter(measure=name) for name in MEASURES if name in table["measure"]}
@@ -82,7 +90,7 @@ def _curves(table: pl.DataFrame) -> Chart:
     ]
     texts = "; ".join(MEASURES[name][1] for name in names)
     caption = (
-        f"Means over prompts, from above: {texts}. {BANDS} "
+        f"Means over prompts, from above: {texts}. {bands} "
         f"{sample_size(table['prompts'], 'prompt')}."
     )
     return titled(stacked(*panels), "Curves over training", caption, axis=axis)

@@ -36,7 +36,7 @@ MEANINGS: Mapping[Score, str] = {
 """How option probabilities are computed."""
 OF_SCORES = "Option probabilities are exp of the scores, normalized over the options of a prompt."
 MEASURES = {
-    "probability": ("Probability of the correct answer", ".3g"),
+    "probability": ("Probability of the correct answer (whole vocabulary)", ".3g"),
     "rank": ("Mean rank of the correct answer", ",.1f"),
     "entropy": ("Entropy (nats)", ".2f"),
     "top1_agreement": ("Top-1 agreement with the last checkpoint", ".1%"),

@@ -3,7 +3,7 @@
 Entropy is read from full vocabulary rows, everything else from scores.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import NamedTuple, get_args
@@ -96,6 +96,8 @@ class OptionScores(Result):
     """The score by which options are compared."""
     entropy: bool = True
     """Whether full rows were read."""
+    clustered: Collection[str] = ()
+    """Prompt sets whose prompts have a `sentence_id`."""
 
 
 def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True) -> OptionScores:
@@ -143,11 +145,13 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
     where = ", ".join(bank.address for bank in scores.banks)
     select_models([bank.models for bank in scores.banks], scores.models, where)  # raises
     tables = {name: [pl.DataFrame(schema=schema)] for name, schema in SCHEMAS.items()}
+    clustered = set[str]()
     for name in scores.sets:
         for bank, deposits in _holding(scores.of(name)):
             own = {deposit.checkpoint.model for deposit in deposits}
             scored = prompt_scores(bank, name, models=own, steps=scores.steps, few=True)
             rows, expected = bank.prompts(name).collect(), expected_query_sets(bank, name)
+            clustered.update([name] if "sentence_id" in rows.columns else [])
             for (model, run), parts in groupby(scored, lambda part: (part.model, part.run)):
                 of_run = read_positions(
                     name,
@@ -173,6 +177,7 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
         checkpoints=concat_sorted(tables["checkpoints"]),
         score=score,
         entropy=entropy,
+        clustered=clustered,
     )
 
 

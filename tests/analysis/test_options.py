@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from scipy.stats import entropy as scipy_entropy
 
 import logitbank
+from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
 from logitbank.analysis.families.options.tables import answer_table, share_table
@@ -97,7 +98,8 @@ def test_an_absent_prompt_set_is_named(bank: Bank) -> None:
         logitbank.options(bank, prompts="other")
     with pytest.raises(UsageError, match="Unknown score 'best'. Use one of sum, token"):
         logitbank.options(bank, score="best")  # type: ignore[arg-type]
-    bank.add_prompts("second", bank.prompts("mine").collect())
+    rows = bank.prompts("mine").collect()
+    bank.add_prompts("second", rows.with_columns(sentence_id=pl.lit("s")))
     both = logitbank.options(bank)
     assert both.result.shares["prompt_set"].to_list() == ["mine", "mine", "second", "second"]
     assert both.findings[0].text.startswith("mine, Accuracy 0.0% at step 8")
@@ -105,6 +107,9 @@ def test_an_absent_prompt_set_is_named(bank: Bank) -> None:
         "accuracy-mine", "accuracy-second", "curves-mine", "curves-second",
         "option_probability-mine", "option_probability-second",
     ]  # fmt: skip
+    for name, chart in both.charts.items():
+        clustered = "over prompts, clustered by sentence_id." in chart_caption(chart)
+        assert clustered == name.endswith("second")
 
 
 def share_scores(share: np.ndarray, sentences: list[str] | None) -> PromptScores:
@@ -501,6 +506,7 @@ def test_the_headline_is_what_changes_most_for_its_interval_over_all_runs(tmp_pa
     """Accuracy stays at 0 while the share goes from 0.10 to 0.45, and to 0.40 in another run."""
     runs = {("main", 0): 0.1, ("main", 9): 0.45, ("s1", 0): 0.1, ("s1", 9): 0.4}
     study = logitbank.options(runs_of_shares(tmp_path / "b", runs))
+    assert not any("sentence_id" in chart_caption(chart) for chart in study.charts.values())
     (first, *_) = study.findings
     assert first.text == (
         "Option probability of “yes” 0.100 → 0.425 from step 0 to step 9, mean of 2 runs"

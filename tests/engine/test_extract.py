@@ -18,6 +18,7 @@ from logitbank.engine.plan.engine_choice import choose_engine
 from logitbank.engine.prompts.check import prompts_show
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import Option
+from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.workers.events import Event, Preparing
 from logitbank.errors import (
     DiskSpaceError,
@@ -141,6 +142,20 @@ def test_equal_weights_of_two_steps_are_reported(
     monkeypatch.setattr(backend, "load", lambda folder, **options: load(Path("same"), **options))
     summary = go(tmp_path / "b.zarr", series, questions(*TEXTS))
     assert "tiny step 1 has the same weights as tiny step 0" in summary.notes
+
+
+def test_checkpoints_that_the_bank_has_under_another_name_are_a_note(
+    tmp_path: Path, series: Path, backend: FakeBackend
+) -> None:
+    prompts, told = (
+        questions(*TEXTS),
+        "b.zarr has model 'first' with these checkpoints; add --model",
+    )
+    for model, notes in (("first", 0), ("tiny", 1), ("tiny", 0)):
+        suite = resolve_suite(str(series), model=model)
+        request = replace(request_for(series, prompts), suites=suite)
+        summary = run(tmp_path / "b.zarr", request)
+        assert len([note for note in summary.notes if note.startswith(told)]) == notes
 
 
 def other_vocabulary(series: Path) -> None:

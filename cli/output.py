@@ -216,8 +216,13 @@ def print_findings(study: "Study[Any]", *, most: int | None = None) -> None:
     """Print findings and what they leave out; the first `most` findings without notes."""
     notes = (*study.notes, *study.cautions) if most is None else ()
     details = len(study.details) if most is None else 0
-    more = [f"{counted(details, 'finding')} about single models and runs: --format json."]
-    shown = (*study.findings[:most], *more[: bool(details)], *study.missing, *notes)
+    more = []
+    if details:
+        more = [f"{counted(details, 'finding')} about single models and runs: --format json."]
+        if "models" in study.tables:
+            name = study.family.replace("_", "-")
+            more += [f"One line per model: `logitbank analyze {name} BANK --table models`."]
+    shown = (*study.findings[:most], *more, *study.missing, *notes)
     print_lines(map(one_line, shown))
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import TextIOBase
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -107,17 +107,25 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
     axis
         The axis of a chart over training, whose scale a page can switch.
     """
-    parts = [chart, *getattr(chart, "vconcat", ()), *getattr(chart, "hconcat", ())]
-    columns = {name for part in parts for name in getattr(part.data, "columns", ())}
-    if BOLD in columns:
-        which = "the highest and the lowest at the end" if SHOWN in columns else "medians"
-        caption = f"{caption} Thick lines: {which}."
+    crowds = [SHOWN in columns for columns in _columns(chart) if BOLD in columns]
+    extremes = "the highest and the lowest at the end" + " of the first plot" * (sum(crowds) > 1)
+    which = [extremes] * any(crowds) + ["medians"] * (not all(crowds))
+    if crowds:
+        caption = f"{caption} Thick lines: {'; '.join(which)}."
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
     done: Chart = chart.properties(usermeta=meta)
     # A new one would lay out its parts a second time. Altair keeps what is set as properties.
     kind = next((each for each in SAVED if type(done) in each.__bases__), type(done))
     object.__setattr__(done, "__class__", kind)
     return done
+
+
+def _columns(chart: Any) -> Iterator[Collection[str]]:
+    """The columns of the data of each part of a chart."""
+    yield getattr(chart.data, "columns", ())
+    for name in ("vconcat", "hconcat", "layer"):
+        for part in getattr(chart, name, ()):
+            yield from _columns(part)
 
 
 def sample_size(counts: pl.Series, noun: str) -> str:

@@ -370,9 +370,11 @@ def stacked(*plots: Chart) -> alt.VConcatChart:
 def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
     """Rows of plots over the same steps: the last row names them; one legend a field.
 
-    The first plot of a row names the values of that row.
+    The first plot of a row names the values of that row. All plots of a crowd name the series that
+    the first one names.
     """
     seen: set[str] = set()
+    crowd: tuple[pl.DataFrame, alt.Color] | None = None
     lines: list[Chart] = []
     low = sum(row[0].height == HEIGHT for row in rows) > 2
     for row in rows:
@@ -380,6 +382,12 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
         for plot in row:
             part = plot.copy()
             layers = [*_layers(part)]
+            for each in _of_crowd(part):
+                own = [layer.encoding for layer in _layers(each)]
+                crowd = crowd or (each.data, own[0].color.copy())
+                each.data = _named_as(each.data, crowd[0])
+                for encoding in own:
+                    encoding.color = crowd[1].copy()
             fields = {
                 layer.encoding.color.shorthand
                 for layer in layers
@@ -414,6 +422,25 @@ def _layers(plot: Any) -> Iterator[Any]:
             yield from _layers(layer)
     elif plot.encoding is not alt.Undefined:
         yield plot
+
+
+def _of_crowd(plot: Any) -> Iterator[Any]:
+    """The parts of a plot whose data are those of `_with_extremes`."""
+    if SHOWN in getattr(plot.data, "columns", ()):
+        yield plot
+    elif isinstance(plot, alt.LayerChart):
+        for layer in plot.layer:
+            yield from _of_crowd(layer)
+
+
+def _named_as(table: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
+    """A table in which the series have the names and the thick lines that they have in `first`."""
+    named = first.filter(BOLD)[SERIES].unique()
+    others = first.filter(~pl.col(BOLD))[SHOWN][0]
+    is_named = pl.col(SERIES).is_in(named.implode())
+    shown = pl.when(is_named).then(SERIES).otherwise(pl.lit(others))
+    table = table.with_columns(shown.alias(SHOWN), is_named.alias(BOLD))
+    return table.sort(BOLD, descending=True, maintain_order=True)
 
 
 def _remove_labels(layer: Any, **which: bool) -> None:

@@ -6,6 +6,7 @@ scores at all checkpoints. Of prompts that are variants of one sentence, the lis
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
 from itertools import chain, groupby, zip_longest
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from logitbank.store.steps import in_order
 CHANGED = 20
 """Prompts of a list."""
 SERIES = 12
-"""Models and runs of a prompt set; a page names how many it leaves out."""
+"""Models and runs of a prompt set, those whose prompts change most; a page counts the others."""
 FEWEST = 20
 FEWEST_SENTENCES = 10
 """Sentences of a prompt set below which the list may have several variants of one."""
@@ -90,7 +91,8 @@ def prompt_data(
     """
     check_same_prompts(banks, prompts)
     found = [each for bank in banks for each in _changes(bank, prompts, models)]
-    changes = found[:SERIES]
+    largest = [max((size for *_, size in each.listed), default=0.0) for each in found]
+    changes = [found[at] for at in sorted(nlargest(SERIES, range(len(found)), largest.__getitem__))]
     data: Json = {
         "name": prompts, "measure": changes[0].measure, "left_out": len(found) - len(changes),
         "total": max(each.total for each in changes),

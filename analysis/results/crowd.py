@@ -1,6 +1,7 @@
 """Many models and runs: findings about their distribution, and a row with a sparkline for each."""
 
 from collections.abc import Mapping, Sequence
+from math import isclose
 from operator import itemgetter
 from statistics import median, quantiles
 
@@ -46,7 +47,8 @@ def _distribution(what: str, form: str, figure: str, found: Sequence[tuple[float
     beyond = [each for each in in_order if not lower - reach <= each[0] <= upper + reach]
     named = [f"{name} ({formatted(value, form)})" for value, name in beyond[:LISTED]]
     more = f" and {len(beyond) - LISTED} more" if len(beyond) > LISTED else ""
-    ends = [f"{formatted(value, form)} ({name})" for value, name in (in_order[0], in_order[-1])]
+    ends = [_end([name for value, name in in_order if isclose(value, end)], formatted(end, form))
+            for end in (values[0], values[-1])]  # fmt: skip
     outliers = f", outliers {', '.join(named)}{more}" if named else ""
     return Finding(
         text=f"{what}, median of {len(found)} models and runs", value=median(values), form=form,
@@ -54,9 +56,18 @@ def _distribution(what: str, form: str, figure: str, found: Sequence[tuple[float
     )  # fmt: skip
 
 
+def _end(names: Sequence[str], value: str) -> str:
+    """An end of a range, and who is there."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{value} ({names[0]}{more})"
+
+
 def model_table(family: Family, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
-    """One row per model, run and group: the family's first number at the first and the last
-    checkpoint, and its curve as a sparkline; None for fewer than `CROWD` models and runs."""
+    """One row per model, run and group: the name of the family's first number, its values at the
+    first and the last checkpoint, the change, and the curve as a sparkline.
+
+    None for fewer than `CROWD` models and runs.
+    """
     for name, columns in family.screen.items():
         table = tables.get(name, pl.DataFrame())
         if not {"model", "run", "step"} <= {*table.columns}:
@@ -68,8 +79,11 @@ def model_table(family: Family, tables: Mapping[str, pl.DataFrame]) -> pl.DataFr
         keys = ["model", "run", *(c for c in columns if table.schema[c] == pl.String)]
         value = pl.col(column)
         return known.group_by(keys, maintain_order=True).agg(
-            checkpoints=pl.len(), first=value.first(), last=value.last(),
+            *([] if "measure" in keys else [pl.lit(column).alias("measure")]),
+            first=value.first(), last=value.last(),
+            change=value.last() - value.first(),
             curve=value.map_batches(_sparkline, return_dtype=pl.String, returns_scalar=True),
+            checkpoints=pl.len(),
         )  # fmt: skip
     return None
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import polars as pl
 
+from logitbank.analysis.results.crowd import BARS
+
 _SPECIAL = str.maketrans(
     {
         **{char: f"\\{char}" for char in "&%$#_{}"},
@@ -23,7 +25,8 @@ _SPECIAL = str.maketrans(
 def latex(table: pl.DataFrame) -> str:
     r"""A `tabular` of booktabs: names as they are, numbers to four digits, at the right.
 
-    What is absent or not a number is a dash. The text compiles with `\usepackage{booktabs}`.
+    What is absent or not a number is a dash. The text compiles with `\usepackage{booktabs}`:
+    columns of sparklines, for which pdflatex has no characters, are left out.
 
     >>> table = pl.DataFrame({"run_id": ["a%b"], "gap": [-0.123456], "p": [1e-7], "n": [None]})
     >>> print(latex(table))
@@ -36,6 +39,11 @@ def latex(table: pl.DataFrame) -> str:
     \end{tabular}
     <BLANKLINE>
     """
+    table = table.select(
+        each
+        for each in table
+        if each.dtype != pl.String or not each.str.contains(f"[{BARS}]").any()
+    )
     sides = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [
         rf"\begin{{tabular}}{{{sides}}}",

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.prompts.show import PromptView
+from logitbank.analysis.results.series import CROWD
 from logitbank.cli.output import (
     one_line,
     print_command,
@@ -46,7 +47,7 @@ def _print_view(view: PromptView) -> None:
     for scores in view.scores:
         part = scores.with_order(order)
         if len(part.prompts):
-            _print_series(scores.model, scores.run, scores.measure)
+            _print_series(f"{scores.model} {scores.run}", scores.measure)
             print_table(option_table(part))
             if scores.measure == "share":
                 first, last = (np.exp(part.logprob[c]).sum() for c in (0, -1))
@@ -129,9 +130,14 @@ def _print_moves(moves: "PromptMoves", *, bank: str, top: int) -> None:
     key = ["prompt_id", "order_seed"]
     text = pl.col("text").str.replace_all(r"\s+", " ").str.slice(0, MOST_TEXT)
     texts = moves.texts.select(*key, text)
-    for (model, run), table in moves.tables.items():
-        _print_series(model, run, moves.measure)
-        shown = table.drop("model", "run").head(top)
+    crowd = len(moves.tables) >= CROWD
+    tables = {f"{model} {run}": table for (model, run), table in moves.tables.items()}
+    if crowd:
+        every = moves.table.sort("movement", descending=True, maintain_order=True)
+        tables = {f"{len(tables)} models and runs": every}
+    for name, table in tables.items():
+        _print_series(name, moves.measure)
+        shown = (table if crowd else table.drop("model", "run")).head(top)
         shown = shown.join(texts, on=key, how="left", nulls_equal=True, maintain_order="left")
         print_table(shown.select(c for c in shown if c.name != "order_seed" or c.count()))
         if first is None and len(table):
@@ -139,11 +145,12 @@ def _print_moves(moves: "PromptMoves", *, bank: str, top: int) -> None:
     if first is not None:
         order = first["order_seed"]
         words = ["logitbank", "show", bank, "--prompts", moves.prompts]
+        words += ["--model", first["model"]] * crowd
         words += ["--prompt", first["prompt_id"]] + ([] if order is None else ["--order", order])
-        print_lines([""])
+        print_lines(["", *["Prompts of one model: --model NAME."] * crowd])
         print_command(words)
 
 
-def _print_series(model: str, run: str, measure: str) -> None:
+def _print_series(name: str, measure: str) -> None:
     print_lines([""])
-    print_title(f"{model} {run}: {MEASURES.get(measure, measure)}")
+    print_title(f"{name}: {MEASURES.get(measure, measure)}")

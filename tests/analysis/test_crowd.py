@@ -1,15 +1,27 @@
 """Eight or more models and runs: findings about their distribution, thin lines, one row each."""
 
 import json
+import shlex
 from pathlib import Path
 
+import altair as alt
 import numpy as np
+import polars as pl
 import pytest
+from playwright.sync_api import Browser
 
+from logitbank.analysis.charts.chart import bare_spec, chart_caption, titled
+from logitbank.analysis.charts.curves import curves, horizontal, stacked
+from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.options import options
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.report import prompts
 from logitbank.analysis.results.crowd import digest
+from logitbank.analysis.results.latex import latex
 from logitbank.store import Bank, CheckpointId
+from tests.support.browser import Opened
+from tests.support.command import Call
 from tests.support.small_banks import OPTIONS, QUERY_SET, new_bank
 
 STEPS = (0, 10, 20)
@@ -49,7 +61,12 @@ def test_a_crowd_has_a_row_with_a_sparkline_for_each_model(tmp_path: Path) -> No
     assert table["model"].to_list() == [f"m{i}" for i in range(9)]
     assert table["first"].to_list() == [0.0] * 9
     assert table["last"].to_list() == [0.0] * 5 + [0.8] + [1.0] * 3, "above ½, of ten prompts"
+    assert table["change"].to_list() == table["last"].to_list()
+    assert {*table["measure"]} == {"accuracy"}
     assert {len(curve) for curve in table["curve"]} == {len(STEPS)}
+    assert latex(table).isascii(), "pdflatex has no sparklines"
+    own = pl.DataFrame({"curve": ["up"]})
+    assert "curve" in latex(own), "another column of this name stays"
 
 
 def test_a_chart_of_a_crowd_names_the_extremes_and_has_one_colour_for_the_rest(
@@ -61,6 +78,83 @@ def test_a_chart_of_a_crowd_names_the_extremes_and_has_one_colour_for_the_rest(
     assert '"7 others"' in spec
     assert "the highest and the lowest at the end" in spec
     assert "medians" in json.dumps(charts["option_probability"].to_dict())
+
+
+def test_all_panels_name_the_series_that_the_first_one_names() -> None:
+    axis, rows = StepAxis([0, 10]), []
+    for model in range(9):
+        for step in (0, 10):
+            # Of `up`, model 8 is the highest; of `down`, model 0; of `other`, models 4 and 5.
+            other = (model * 2) % 9
+            rows.append((f"m{model}", "main", step, float(model), -float(model), float(other)))
+    table = pl.DataFrame(rows, schema=["model", "run", "step", "up", "down", "other"], orient="row")
+    table = table.with_columns(group=pl.lit("g"))
+    panels = [curves(table, axis, Measure(name, name, None)) for name in ("up", "down", "other")]
+    panels[1] = alt.layer(horizontal(0), panels[1])
+    chart = titled(stacked(*panels), "T", "C.", axis=axis)
+    spec = bare_spec(chart)
+    named = [
+        {row["series"]: row["shown"] for row in data}
+        for data in spec["datasets"].values() if "shown" in data[0]
+    ]  # fmt: skip
+    expected = {f"m{i}": f"m{i}" if i in (0, 8) else "7 others" for i in range(9)}
+    assert named == [expected] * 3
+    text = json.dumps(spec)
+    assert text.count('"domain": ["m0", "m8", "7 others"]') == text.count('"domain": ["')
+    both = titled(
+        stacked(panels[0], curves(table, axis, Measure("up", "up", None), group="group")), "", ""
+    )
+    assert chart_caption(chart).endswith("the highest and the lowest at the end of the first plot.")
+    assert chart_caption(both).endswith("the highest and the lowest at the end; medians.")
+
+
+def test_a_page_shows_all_models_of_a_crowd(tmp_path: Path, chromium: Browser) -> None:
+    bank, _ = crowded(tmp_path / "b", 9)
+    (tmp_path / "out").mkdir()
+    opened = Opened(chromium, options(bank).save(tmp_path / "out"))
+    opened.draw()
+    menus = opened.page.get_by_label("Model", exact=True)
+    assert [menu.input_value() for menu in menus.all()] == [""] * 3
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_prompts_of_a_page_are_those_of_the_models_that_change_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, last = crowded(tmp_path / "b", 9)
+    monkeypatch.setattr(prompts, "SERIES", 3)
+    found = prompts.prompt_data([bank], "parity")
+    most = sorted(range(9), key=lambda at: abs(last[at] - 0.3))[-3:]
+    assert [one["name"] for one in found["series"]] == [f"m{at}" for at in sorted(most)]
+    assert found["left_out"] == 6
+
+
+def test_a_crowd_is_printed_as_one_list_and_the_table_of_models_is_named(
+    call: Call, tmp_path: Path
+) -> None:
+    crowded(tmp_path / "b", 9)
+    code, out, _ = call("show", tmp_path / "b", "--top", 12)
+    rows = [line.split() for line in out.splitlines() if "even?" in line]
+    assert (code, len(rows), {row[0] for row in rows}) == (0, 12, {"m8", "m7"})
+    assert "Prompts of one model: --model NAME." in out
+    command = shlex.split(out.splitlines()[-1])
+    assert command[-4:] == ["--model", "m8", "--prompt", rows[0][2]]
+    assert call(*command[1:])[0] == 0
+    assert call("show", tmp_path / "b", "--model", "m1")[1].count("even?") == 10
+    hint = "`logitbank analyze options BANK --table models`"
+    assert hint in call("analyze", "options", tmp_path / "b")[1]
+    assert hint in call("analyze", tmp_path / "b")[1]
+
+
+def test_ends_of_a_range_count_who_is_there() -> None:
+    values = [0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.4]
+    findings = [
+        Finding(text=f"m{i}: X", value=value, series=(f"m{i}", "main"))
+        for i, value in enumerate(values)
+    ]
+    (found,), _ = digest(findings)
+    assert found.note == "range 0.000 (m0 and 2 more) to 0.400 (m6 and 1 more)"
 
 
 def test_fewer_models_are_told_one_by_one(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // Charts: Vega-Lite specifications, drawn as SVG. A browser scales SVG, so charts fit paper, too.
 
 const ZOOM = 1.5; // pixels of a point, the unit of the specifications
-const LINES = 6; // lines in a plot; of more, those of the first model are shown at first
+const LINES = 6; // lines in a plot; of more, those of the first model are shown at first, unless a crowd has thick ones
 const UNSEEN = 700; // pixels: the width of a chart that is folded
 // Colours on a dark page, where those of a light one have a contrast of less than 4.
 const DARK = { "#1f2329": "#e4e7eb", "#7d828b": "#9aa1ab", "#0072b2": "#4ba3d9", "#8e5ea2": "#b98acb", "#99226b": "#e8a8cf",
@@ -65,7 +65,8 @@ class Chart {
     this.names = this.field ? texts(rows, this.field) : [];
     const together = Object.values(this.datasets).some((rows) => texts(rows, "series").length > 1); // in one plot
     this.models = this.steps && this.names.length && this.field !== "series" && together ? texts(rows, "series") : [];
-    this.model = this.models.length * this.names.length > LINES ? this.models[0] : "";
+    const crowd = rows.some((row) => "bold" in row);
+    this.model = !crowd && this.models.length * this.names.length > LINES ? this.models[0] : "";
     this.addTools();
   }
 

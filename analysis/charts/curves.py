@@ -426,7 +426,7 @@ def _layers(plot: Any) -> Iterator[Any]:
 
 def _of_crowd(plot: Any) -> Iterator[Any]:
     """The parts of a plot whose data are those of `_with_extremes`."""
-    if SHOWN in getattr(plot.data, "columns", ()):
+    if {SHOWN, BOLD} <= {*getattr(plot.data, "columns", ())}:
         yield plot
     elif isinstance(plot, alt.LayerChart):
         for layer in plot.layer:
@@ -435,7 +435,7 @@ def _of_crowd(plot: Any) -> Iterator[Any]:
 
 def _named_as(table: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
     """A table in which the series have the names and the thick lines that they have in `first`."""
-    named = first.filter(BOLD)[SERIES].unique()
+    named = first.filter(pl.col(BOLD))[SERIES].unique()
     others = first.filter(~pl.col(BOLD))[SHOWN][0]
     is_named = pl.col(SERIES).is_in(named.implode())
     shown = pl.when(is_named).then(SERIES).otherwise(pl.lit(others))

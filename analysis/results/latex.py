@@ -5,8 +5,6 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.results.crowd import BARS
-
 _SPECIAL = str.maketrans(
     {
         **{char: f"\\{char}" for char in "&%$#_{}"},
@@ -40,9 +38,7 @@ def latex(table: pl.DataFrame) -> str:
     <BLANKLINE>
     """
     table = table.select(
-        each
-        for each in table
-        if each.dtype != pl.String or not each.str.contains(f"[{BARS}]").any()
+        each for each in table if each.dtype != pl.String or not each.str.contains("[▁-█]").any()
     )
     sides = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [

@@ -4,10 +4,10 @@
 # make check  format, lint and types
 # make test   the quick tests
 # make whole  the longer tests: the demo is trained, workers of a Ray cluster are killed, the pages
-#             of the documentation are run, the scripts in studies run on tiny models
+#             of the documentation are run, a script in studies runs on tiny models
 # make test-all  both together, as CI runs them
 # make long   every byte of a bank flipped, thousands of random steps, demos with several seeds,
-#             more models, and the model of `make real` against plain transformers; an hour
+#             more models and studies, the model of `make real` against plain transformers; an hour
 # make anywhere  the quick tests under other instruction sets, on one core, beside a busy loop,
 #             in random order, and with other releases of transformers; half an hour
 # make docs   the site in build/docs/index.html; a broken link is an error

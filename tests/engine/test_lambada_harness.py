@@ -119,7 +119,7 @@ def test_every_example_is_right_or_wrong_as_the_harness_says(
     for prompt, sample in zip(chosen, theirs, strict=True):
         row = ours[prompt.id]
         ((logprob, greedy),) = sample["filtered_resps"]
-        assert sample["arguments"] == [(prompt.context, prompt.target)]
+        assert sample["arguments"] == [(prompt.parts["context"], prompt.parts["target"])]
         assert row["correct"] == greedy == bool(sample["acc"]), prompt.id
         assert row["logprob"] == pytest.approx(logprob, abs=1e-4, rel=0), prompt.id
 

@@ -52,10 +52,13 @@ class Study:
     def scan(self, prompts: str) -> pl.LazyFrame:
         return logitbank.open(self.out / "bank.zarr").scan(prompts)
 
-    def from_dry_run_to_page(self) -> None:
-        """The tables and charts are there that the page of validation names."""
+    def plan(self) -> None:
         assert "Dry run: nothing was written." in self.run("--dry-run")
         assert not self.out.exists()
+
+    def from_dry_run_to_page(self) -> None:
+        """The tables and charts are there that the page of validation names."""
+        self.plan()
         self.run()
         assert (self.out / "page.html").stat().st_size > 100_000
         own = 0
@@ -69,10 +72,28 @@ class Study:
         assert own > 3
 
 
+def fairness_dynamics(folder: Path, steps: tuple[int, ...]) -> tuple[Study, list[Path]]:
+    suites = [stand_ins.pythia(folder / f"pythia-{size}", steps) for size in ("160m", "6.9b")]
+    return Study("fairness-dynamics.sh", folder, SUITE=" ".join(map(str, suites))), suites
+
+
+def stereoset_debias(folder: Path) -> tuple[Study, Path]:
+    swiss = stand_ins.xmod(folder / "swissbert", ("de_CH", "fr_CH"))
+    english = stand_ins.xmod(folder / "xmod-base", ("de_DE", "en_XX"))
+    baseline = stand_ins.bert(folder / "bert")
+    models = {"SUITE": str(swiss), "ENGLISH": str(english), "BASELINE": str(baseline)}
+    return Study("stereoset-debias.sh", folder, **models), baseline
+
+
+def test_the_studies_that_take_minutes_are_planned(tmp_path: Path) -> None:
+    fairness_dynamics(tmp_path / "fairness", (0, 83_000, 143_000))[0].plan()
+    stereoset_debias(tmp_path / "stereoset")[0].plan()
+
+
+@pytest.mark.long
 def test_fairness_dynamics(tmp_path: Path) -> None:
     steps = (0, 83_000, 143_000)
-    suites = [stand_ins.pythia(tmp_path / f"pythia-{size}", steps) for size in ("160m", "6.9b")]
-    study = Study("fairness-dynamics.sh", tmp_path, SUITE=" ".join(map(str, suites)))
+    study, suites = fairness_dynamics(tmp_path, steps)
     study.from_dry_run_to_page()
 
     last = {"model": "pythia-160m", "step": 143_000}
@@ -158,17 +179,9 @@ def test_bias_fluctuation(tmp_path: Path) -> None:
     assert pairs["r"].item() == pytest.approx(np.corrcoef(*means)[0, 1], abs=1e-5)
 
 
+@pytest.mark.long
 def test_stereoset_debias(tmp_path: Path) -> None:
-    swiss = stand_ins.xmod(tmp_path / "swissbert", ("de_CH", "fr_CH"))
-    english = stand_ins.xmod(tmp_path / "xmod-base", ("de_DE", "en_XX"))
-    baseline = stand_ins.bert(tmp_path / "bert")
-    study = Study(
-        "stereoset-debias.sh",
-        tmp_path,
-        SUITE=str(swiss),
-        ENGLISH=str(english),
-        BASELINE=str(baseline),
-    )
+    study, baseline = stereoset_debias(tmp_path)
     study.from_dry_run_to_page()
 
     scores = study.table("stereoset/scores").filter(model="bert", language="en", domain="overall")

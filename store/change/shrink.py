@@ -24,7 +24,7 @@ from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
-from logitbank.store.files import objects
+from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
@@ -111,8 +111,9 @@ def shrink(
     models = {deposit.checkpoint.model for deposit, _ in specs}
     target = prepare(out, target, tables, [(source, models)])
     advance = counting(sum(deposit.layout.queries for deposit, _ in specs), progress)
-    for deposit, spec in specs:
-        _shrink(deposit, target, spec, advance)
+    with verified.copying_to(target.path):
+        for deposit, spec in specs:
+            _shrink(deposit, target, spec, advance)
     remove_dead(target.path)
     before, after = (int(each.info().filter("sealed")["bytes"].sum()) for each in (source, target))
     return Shrunk(len(specs), before, after, len(deposits) - len(specs))

@@ -8,7 +8,8 @@ process finds bytes that decay on the disk between two checks.
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -128,3 +129,14 @@ def _is_sound(path: Path, expected: Digest, stamp: Stamp) -> bool:
 def _remember(path: Path | str, digest: Digest, stamp: Stamp) -> None:
     if stamp.settled:
         _VERIFIED[str(path), digest] = stamp
+
+
+@contextmanager
+def copying_to(target: Path | str) -> Iterator[None]:
+    """Adds to an error about damage that the copy is not whole."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(
+            f"{error} Until the same command has ended, {target} lacks results."
+        ) from error

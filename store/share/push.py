@@ -9,7 +9,7 @@ import polars as pl
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
-from logitbank.store.files import objects
+from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
 from logitbank.store.format.index import Object, Objects
@@ -171,8 +171,9 @@ def _send(plan: Moves, source: Source, target: Target, progress: Progress | None
     """Send all groups; the objects that other writers placed meanwhile."""
     advance = counting(plan.bytes, progress)
     kept: dict[str, Object] = {}
-    for group in plan.groups:
-        kept |= target.send(group, source, advance)
+    with verified.copying_to(target.url):
+        for group in plan.groups:
+            kept |= target.send(group, source, advance)
     return kept
 
 

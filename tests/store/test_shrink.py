@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from logitbank.errors import KeepLevelError, UsageError
+from logitbank import push
+from logitbank.errors import DamagedError, KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, shrink, verify
 from logitbank.store.format.schema import Dtype
 from tests.support.small_banks import (
@@ -177,6 +178,18 @@ def test_deposits_that_are_small_already_are_copied(tmp_path: Path) -> None:
     assert [str(d.layout.keep) for d in out.deposits()] == ["topk:2"] * 2
     assert scores(out, 1).equals(scores(bank, 1))
     assert "shrunk_from" not in out.deposits()[1].spec.provenance
+
+
+def test_an_error_about_damage_says_that_the_copy_is_not_whole(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for step in (0, 8):
+        bank.deposit(logits(step), checkpoint=spec(step).checkpoint, query_set=QUERY_SET.name)
+    (scores,) = bank.path.glob("*/*/8/*/scores/all.parquet")
+    scores.write_bytes(bytes(scores.stat().st_size))
+    for copy in (lambda: shrink(bank.path, tmp_path / "s", keep="options"),
+                 lambda: push(bank.path, tmp_path / "p")):  # fmt: skip
+        with pytest.raises(DamagedError, match=r"all\.parquet differs .* (s|p) lacks results"):
+            copy()
 
 
 def test_a_folder_with_another_keep_level_is_refused(tmp_path: Path) -> None:

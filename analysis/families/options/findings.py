@@ -176,7 +176,7 @@ def _series(result: OptionScores, prefix: str, series: Row) -> Iterator[Finding]
                 rows, "value", f"{prefix}{name}", form=form, figure=figures["curves"]
             )
     yield from change_findings(
-        result.change_points.filter(**own).drop_nulls("kind"), f"{prefix}Accuracy", form="+.1%",
+        result.change_points.filter(**own), f"{prefix}Accuracy", form="+.1%",
         **about(series, figures["accuracy"]),
     )  # fmt: skip
 

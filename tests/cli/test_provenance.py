@@ -76,7 +76,8 @@ def test_hostile_texts_are_shown_as_text(
     assert "\x1b" not in text
     assert "\x07" not in text
     assert r"title: \x1b[2Jevil [red]" in text
-    assert "license" not in text
+    assert "license:" not in text
+    assert "Not stored: license." in text
     assert text.count("from:") == 1
 
 

@@ -16,9 +16,8 @@ from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.bank import Bank, require_unfiltered
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
-from logitbank.store.care.metadata import check_commit
 from logitbank.store.deposits import catalog
-from logitbank.store.deposits.deposit import Deposit, check_metadata
+from logitbank.store.deposits.deposit import Deposit, check_commit, check_metadata
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, index, zarrays

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from logitbank.errors import BankError
 from logitbank.store.bank import Bank
-from logitbank.store.care.metadata import check_commit
-from logitbank.store.deposits.deposit import Deposit, check_metadata
+from logitbank.store.deposits.deposit import Deposit, check_commit, check_metadata
 from logitbank.store.format import commits
 from logitbank.store.format.attributes import ARRAY, DIGESTS, compared, describe_states, unlike
 from logitbank.store.format.commits import Committed

@@ -19,7 +19,7 @@ from logitbank.store.deposits.scores import committed_parts, query_logsumexp, sc
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.format import commits, zarrays
 from logitbank.store.format.attributes import from_attributes, read_attributes
-from logitbank.store.format.commits import Committed
+from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.numbers import as_float32, normalise_rows, subtract_logsumexp
 from logitbank.store.format.schema import CheckpointId
@@ -367,6 +367,29 @@ def check_metadata(deposit: Deposit) -> None:
     if metadata.get("consolidated_metadata") != consolidated:
         raise DamagedError(
             f"{attributes} does not describe the arrays of its deposit. Run `logitbank verify`."
+        )
+
+
+def check_commit(deposit: Deposit, name: str) -> None:
+    """Refuse a commit that lists other objects or rows than the format prescribes for its name.
+
+    `name` is the seal, a block, or further options. Raises DamagedError.
+    """
+    layout, commit = deposit.layout, commits.read(deposit.path, name)
+    expected, fields = {f"scores/{name}.parquet"}, dict[str, object]()
+    if name == SEAL:
+        expected = {"zarr.json", "scores/all.parquet", "logsumexp/c/0"}
+        expected |= {f"{array}/zarr.json" for array in zarrays.array_metadata(layout)}
+        expected |= set(layout.shards(*range(layout.blocks)))
+        fields = {"rows": [0, layout.queries]}
+    elif name.isdecimal():
+        rows = layout.rows(int(name))
+        expected |= set(layout.shards(int(name)))
+        fields = {"block": int(name), "rows": [rows.start, rows.stop]}
+    if set(commit["objects"]) != expected or any(commit.get(k) != fields[k] for k in fields):
+        raise DamagedError(
+            f"{deposit.path}/commits/{name}.json lists other objects or rows than its deposit has."
+            " Run `logitbank verify`."
         )
 
 

@@ -1,1 +1,1 @@
-"""Verify and repair banks, and check logs of runs."""
+"""Verify and repair banks."""

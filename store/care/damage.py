@@ -125,7 +125,6 @@ _PLACEHOLDERS = {
     "<file>": r".+",
     "<group>": r"[^/]+(?:/[^/]+){0,2}",
     "<table>": r"(?:queries|prompts|tokens)/[^/]+",
-    "<log>": r"[^/]+",
     "<anything>": r"(?s:.*)",
 }
 

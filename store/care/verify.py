@@ -31,8 +31,8 @@ from logitbank.store.progress import Progress, counting
 from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
 
 _ROOT_FILES = (index.NAME, "README.md")
-_RUN_LOG = re.compile(r"runs/\d{8}T\d{6}Z-[0-9a-f]{8}\.jsonl")
 """Files of a bank that are no objects: the index for readers at a URL, and the card."""
+_RUN_LOG = re.compile(r"runs/\d{8}T\d{6}Z-[0-9a-f]{8}\.jsonl")
 _SAMPLE = 16
 """Rows of each block whose log-sum-exp is computed from their states."""
 _TOLERANCE = 1e-3

@@ -163,7 +163,7 @@ def _refuse_orphans(deposit: Path) -> None:
     if not (deposit / "zarr.json").exists() and objects.entries(deposit / "commits"):
         raise DamagedError(
             f"{deposit} has commits but no zarr.json. Fix: copy zarr.json from another copy of the"
-            " bank, or run `logitbank verify --repair` to drop the commits."
+            " bank, or run `logitbank verify --repair` to remove the deposit."
         )
 
 

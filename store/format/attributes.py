@@ -150,8 +150,8 @@ def compared(spec: DepositSpec) -> dict[str, Json]:
 def check_same(stored: DepositSpec, requested: DepositSpec, *, where: Path) -> None:
     """Refuse to continue a deposit that is something else than requested.
 
-    Raises BankError if weights, tokenizer, array, dtypes, vocabulary, number of queries or run seed
-    differ, and KeepLevelError if it keeps less.
+    Raises BankError if weights, tokenizer, array, dtypes, engine, vocabulary, number of queries or
+    run seed differ, and KeepLevelError if it keeps less.
     """
     advice = "Use another bank, run name or checkpoint."
     new = compared(requested)

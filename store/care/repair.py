@@ -55,7 +55,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
     rewritten = (each.path for each in damage if each.remedy is Remedy.REWRITE)
     restored = tuple(path for path in rewritten if _rewrite(bank.path, path))
     deposits = sorted({each.deposit for each in damage if each.deposit})
-    heads = {object_head(each.path) or "" for each in damage if each.remedy is Remedy.DROP_HEAD}
+    heads = {head for each in damage if (head := object_head(each.path)) is not None}
     repos = {folder: _repo(bank.path, folder) for folder in deposits}
     removed = [f for f in (*deposits, *sorted(heads)) if objects.plain_path(bank.path, f).exists()]
     for folder in removed:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import objects, verified
+from logitbank.store.files import copies, objects, verified
 from logitbank.store.format import zarrays
 from logitbank.store.format.index import object_deposit, object_head
 from logitbank.store.heads.stored import StoredHead
+from logitbank.wording import VERIFY
 
 if TYPE_CHECKING:
     import zarr
@@ -60,5 +61,6 @@ def _is_committed(root: Path, path: str, in_deposit: Listed) -> bool:
     try:
         verified.require({file: listed[name]})
     except FileNotFoundError as error:
-        raise DamagedError(f"{file} is missing. Run `logitbank verify`.") from error
+        advice = copies.missing_advice(file, VERIFY)
+        raise DamagedError(f"{file} is missing; {advice}") from error
     return True

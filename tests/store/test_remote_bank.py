@@ -139,6 +139,8 @@ def test_scores_are_copied_once_and_rows_when_they_are_asked_for(
     assert data_sent(served.log()) == []
     with pytest.raises(BankError, match=rf"logitbank\.open\('{url}', .*rows=True\)"):
         again.deposits()[1].logprobs()
+    with pytest.raises(BankError, match=rf"logitbank\.open\('{url}', .*rows=True\)"):
+        again.deposits()[1].group["logprobs"][:]
     with pytest.raises(BankError, match=rf"logitbank\.open\('{url}', .*prompts=…\)"):
         again.scan("parity").collect()
     steps = again.sql("SELECT DISTINCT step FROM scores").collect()["step"]

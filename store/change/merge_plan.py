@@ -1,6 +1,6 @@
 """Plan a merge: compare everything, and list what each source adds, before anything is copied."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logitbank.errors import BankError
@@ -43,7 +43,8 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
     stored: dict[str, list[Deposit]] = {}
     unfinished: dict[str, Deposit] = {}
     siblings: dict[str, list[Deposit]] = {}  # of one checkpoint
-    for folder, deposit in _deposits(target):
+    for deposit in [] if target is None else target.deposits():
+        folder = commits.relative_folder(deposit.path)
         siblings.setdefault(deposit.checkpoint.path, []).append(deposit)
         if deposit.sealed:
             stored[folder] = [deposit]
@@ -51,9 +52,10 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
             unfinished[folder] = deposit
     additions = []
     for bank in sources:
-        for folder, deposit in _deposits(bank):
+        for deposit in bank.deposits():
             if not deposit.sealed:
                 continue
+            folder = commits.relative_folder(deposit.path)
             check_metadata(deposit)
             _check_weights(deposit, siblings.setdefault(deposit.checkpoint.path, []))
             siblings[deposit.checkpoint.path].append(deposit)
@@ -67,11 +69,6 @@ def plan(target: Bank | None, sources: Sequence[Bank]) -> list[Addition]:
                 additions.append(addition)
             before.append(deposit)
     return additions
-
-
-def _deposits(bank: Bank | None) -> Iterator[tuple[str, Deposit]]:
-    for deposit in [] if bank is None else bank.deposits():
-        yield f"{deposit.checkpoint.path}/{deposit.query_set}", deposit
 
 
 def _check_weights(deposit: Deposit, siblings: Sequence[Deposit]) -> None:

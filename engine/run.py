@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from logitbank.engine.backends.protocol import EngineStart
@@ -129,8 +130,7 @@ def run(
         else:
             assert pool is not None
             bank = bank or _create(path)
-            for prepared in all_prepared:
-                record_prompts(bank, prepared, report_progress)
+            record_prompts(bank, *all_prepared, progress=report_progress)
             log = RunLog(path, summary, run_description(all_prepared, parallel, summary))
             with suppress(KeyboardInterrupt):
                 follow = log.follow(on_event)
@@ -298,15 +298,20 @@ def _create(path: Path) -> Bank:
         return Bank.open(path)
 
 
-def record_prompts(bank: Bank, prepared: Prepared, progress: Progress = lambda _: None) -> None:
-    """Write new query sets, the prompt tables, and the texts of the tokens into the bank."""
+def record_prompts(bank: Bank, *prepared: Prepared, progress: Progress = lambda _: None) -> None:
+    """Write new query sets, the prompt tables, and the texts of the tokens into the bank.
+
+    All query sets come before all tables. A suite's table may refer to a query set of another
+    suite's plan, whatever the order of the suites.
+    """
     progress("writing prompts into the bank")
-    for query_set in prepared.new_query_sets:
+    for query_set in chain.from_iterable(each.new_query_sets for each in prepared):
         bank.add_query_set(query_set)
-    for name, table in prepared.tables:
-        write_set(bank.path, name, table, prepared.contents[name])
-    if all(file.name != prepared.tokenizer.digest for file in tokens_files(bank.path)):
-        bank.add_tokens(prepared.tokenizer.digest, prepared.tokenizer.vocabulary())
+    for each in prepared:
+        for name, table in each.tables:
+            write_set(bank.path, name, table, each.contents[name])
+        if all(file.name != each.tokenizer.digest for file in tokens_files(bank.path)):
+            bank.add_tokens(each.tokenizer.digest, each.tokenizer.vocabulary())
 
 
 def _finish(bank: Bank, checkpoints: Sequence[Checkpoint]) -> list[Deposit]:

@@ -1,11 +1,13 @@
 """Several suites in one extraction: one plan, one queue, and failures that stay their own."""
 
 from collections.abc import Iterator
+from itertools import count, islice, permutations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from logitbank.cli.main import app
@@ -24,6 +26,10 @@ from logitbank.engine.workers.events import (
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store import Bank, verify
 from tests.support.checkpoints import WORDS, make_checkpoint, make_series
+from tests.support.fakes import TEXTS, FakeBackend, questions, write_series
+from tests.support.fault_points import before
+from tests.support.marks import whole
+from tests.support.resolved import run
 
 STEPS = tuple(range(6))
 """Of each suite."""
@@ -196,6 +202,57 @@ def test_the_estimate_is_that_of_all_suites(tmp_path: Path, folder: Path) -> Non
     assert estimate.checkpoints == 2 * len(STEPS)
     assert summary.models == 2
     assert not (tmp_path / "b.zarr").exists()
+
+
+class Stopped(BaseException):
+    """Raised in place of a kill."""
+
+
+# A stride of 1 stops each order at each point.
+@pytest.mark.parametrize("stride", [5, whole(1)])
+def test_suites_of_one_tokenizer_run_in_any_order_and_after_a_stop_at_any_point(
+    tmp_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, stride: int
+) -> None:
+    """Plans are made in the given order, and run from the largest model to the smallest."""
+    sizes = {"small": 8, "medium": 16, "large": 32}
+    for name, size in sizes.items():
+        folder = write_series(tmp_path / name, "step0") / "step0"
+        save_file({"w": np.zeros(size, np.float32)}, folder / "model.safetensors")
+    passes = iter(count())
+
+    def stop() -> None:
+        if next(passes) == 0:
+            raise Stopped
+
+    for point in ("run:Bank.add_query_set", "run:write_set", "run:Bank.add_tokens", "run:Runner"):
+        before(f"logitbank.engine.{point}", stop, monkeypatch.setattr)
+    stored = list[dict[str, bytes]]()
+    # The points of a run are a query set, a table of each suite, the tokens, and the runner.
+    for order, number in islice(product(permutations(sizes), range(6)), 0, None, stride):
+        path = tmp_path / f"{'-'.join(order)}-{number}"
+        passes = iter(range(-number, 9))
+        with pytest.raises(Stopped):
+            run_fake(path, [tmp_path / name for name in order])
+        passes = iter(range(-6, 9))
+        assert run_fake(path, [tmp_path / name for name in order]).complete
+        assert {d.checkpoint.model for d in Bank.open(path).deposits() if d.sealed} == {*sizes}
+        files = [
+            file for each in ("queries", "prompts") for file in (path / each).glob("*.parquet")
+        ]
+        stored.append({file.name: file.read_bytes() for file in files})
+    assert len(stored[0]) == 2
+    assert all(each == stored[0] for each in stored)
+    assert not verify(path)
+
+
+def run_fake(path: Path, suites: list[Path]) -> Summary:
+    request = ExtractRequest(
+        suites=[resolve_suite(str(folder)) for folder in suites],
+        prompts=questions(*TEXTS),
+        engine="transformers",
+        canary_every=0,
+    )
+    return run(path, request)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,12 @@ def stop_before(point: str, number: int, by: int = signal.SIGKILL) -> None:
     before(point, passed)
 
 
-def before(point: str, act: Callable[[], object]) -> None:
-    """Call a function right before each pass of a point."""
+def before(
+    point: str,
+    act: Callable[[], object],
+    change: Callable[[object, str, object], None] = setattr,
+) -> None:
+    """Call a function right before each pass of a point; `change` may be a MonkeyPatch's."""
     module, name = point.split(":", 1)
     if module == "change":
         _before_changes(name, act)
@@ -52,7 +56,7 @@ def before(point: str, act: Callable[[], object]) -> None:
         act()
         return real(*arguments, **options)
 
-    setattr(owner, last, acting)
+    change(owner, last, acting)
 
 
 def _before_changes(folder: str, act: Callable[[], object]) -> None:

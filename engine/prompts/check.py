@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.engine.prompts.findings import once_per_kind
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
-from logitbank.engine.prompts.warnings import text_warnings
+from logitbank.engine.prompts.warnings import likely_mistakes
 from logitbank.errors import PromptError, UsageError
 from logitbank.wording import counted
 
@@ -69,7 +68,7 @@ def prompts_check(
     """
     (chosen,) = prompt_sets(prompts, data=data)
     if tokenizer is None:
-        warnings, scored = once_per_kind(text_warnings(chosen.prompts)), ""
+        warnings, scored = likely_mistakes(chosen), ""
         notes = ["tokens were not checked: name a checkpoint folder with --tokenizer"]
         notes += [f"{chosen.name}: {chosen.masked_note}"] if chosen.masked_note else []
     else:

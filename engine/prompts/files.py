@@ -3,7 +3,9 @@
 All errors of a file are reported together, once for each kind, with the lines that have it.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +50,19 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
         error once, with its lines. Texts and sentences in one file.
     """
     path = Path(path)
-    rows = [*read_rows(path)]
+    warnings: list[str] = []
+    rows = [*read_rows(path, warnings=warnings)]
     read = [values for _, values in rows if not isinstance(values, PromptError)]
-    answers = [values["answer"] for values in read if values.get("answer") is not None]
     names = dict.fromkeys(name for values in read for name in values)
-    if answers and (missing := missing_content(names, ("options", "target", "sentence"))):
+    cases = [values for values in read if _is_given(values.get("answer"))]
+    if cases and (missing := missing_content(names, ("options", "target", "sentence"))):
         raise PromptError(f"{path}: column {missing}")
-    from_zero = any(_index(answer) == 0 for answer in answers)
+    answers = _Answers.of(cases)
+    if answers.fits_both:
+        warnings.append(
+            f"{path}: every answer is the label of an option, and may also be an index from 0. It "
+            "is read as a label; write the option's text if indices are meant"
+        )
     numbered = (
         (line, v if isinstance(v, PromptError) else (line, str(number), v))
         for number, (line, v) in enumerate(rows, 1)
@@ -64,7 +72,7 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
 
     def parse(row: tuple[int, str, Mapping[str, Any]]) -> Prompt:
         line, default_id, values = row
-        prompt = _parse_row(values, default_id=default_id, from_zero=from_zero)
+        prompt = _parse_row(values, default_id=default_id, answers=answers)
         key = prompt.id, prompt.order_seed
         if (first := lines.setdefault(key, line)) != line:
             raise PromptError(f"{prompt} is also in line {first}")
@@ -79,7 +87,7 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
             "two files, because they are scored in different ways."
         )
     name = path.stem if name is None else name
-    return PromptSet(name, tuple(prompts), whole_options=bool(options))
+    return PromptSet(name, tuple(prompts), whole_options=bool(options), warnings=tuple(warnings))
 
 
 def _check_kinds(
@@ -99,11 +107,11 @@ def _check_kinds(
 # One row
 
 
-def _parse_row(values: Mapping[str, Any], *, default_id: str, from_zero: bool) -> Prompt:
+def _parse_row(values: Mapping[str, Any], *, default_id: str, answers: "_Answers") -> Prompt:
     columns = {k: scalar(v, k) for k, v in values.items() if k not in FIELDS}
     name = _text(values.get("id", default_id), "id")
     if values.get("sentence") is None and "text" in values:
-        return _prompt(name, values, columns, from_zero=from_zero)
+        return _prompt(name, values, columns, answers)
     if others := [field for field in TEXT_FIELDS if values.get(field) is not None]:
         raise PromptError(f"fields sentence and {others[0]} exclude each other")
     text = _text(values["sentence"], "sentence")
@@ -111,10 +119,10 @@ def _parse_row(values: Mapping[str, Any], *, default_id: str, from_zero: bool) -
 
 
 def _prompt(
-    name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar], *, from_zero: bool
+    name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar], answers: "_Answers"
 ) -> Prompt:
     options = tuple(_options(values.get("options")))
-    answer = values.get("answer")
+    answer = values.get("answer") if _is_given(values.get("answer")) else None
     if (target := values.get("target")) is not None:
         if options or answer is not None:
             other = "options" if options else "answer"
@@ -124,7 +132,7 @@ def _prompt(
         id=name,
         text=_text(values["text"], "text"),
         options=options,
-        answer=_answer(answer, options, from_zero=from_zero),
+        answer=answers.label(answer, options),
         order_seed=_integer(values.get("order_seed"), "order_seed"),
         mask=_integer(values.get("mask"), "mask"),
         columns=columns,
@@ -136,8 +144,8 @@ def _prompt(
 
 def _text(value: Any, name: str) -> str:
     """A text; the `id` of a prompt may also be a whole number."""
-    if name == "id" and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if name == "id" and (number := _whole(value)) is not None:
+        return str(number)
     if value is None:
         raise PromptError(f"no {name}")
     if not isinstance(value, str):
@@ -146,9 +154,22 @@ def _text(value: Any, name: str) -> str:
 
 
 def _integer(value: Any, name: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise PromptError(f"{name} is {shown(value)}; it must be a whole number")
+    number = _whole(value)
+    if number is None and _is_given(value):
+        raise PromptError(f"{name} is {shown(value)}; it must be a whole number")
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, also one such as 2.0: a column of them with gaps is one of floats."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_given(value: Any) -> bool:
+    """Whether a value is not missing; in a column of floats NaN is."""
+    return value is not None and value == value
 
 
 def scalar(value: Any, name: str) -> Scalar:
@@ -165,6 +186,11 @@ def _options(value: Any) -> Iterator[Option]:
         is_json = value.lstrip()[:1] in ("[", "{")
         value = json_value(value, "options") if is_json else _separated(value)
     if isinstance(value, dict):
+        if empty := [label for label, text in value.items() if text is None]:
+            raise PromptError(
+                f"options have the member {empty[0]!r} without a text. A struct of Parquet has the "
+                "same members in every row: use a list of the row's own options"
+            )
         value = [{"label": label, "text": text} for label, text in value.items()]
     if value is not None and not isinstance(value, list):
         raise PromptError(f"options are {shown(value)}; use a list or a mapping")
@@ -172,7 +198,7 @@ def _options(value: Any) -> Iterator[Option]:
         if isinstance(entry, str):
             yield Option(label=entry.strip(), text=entry)
         elif isinstance(entry, dict) and set(entry) == {"label", "text"}:
-            yield Option(_text(entry["label"], "label"), _text(entry["text"], "an option's text"))
+            yield Option(_member(entry, "label"), _member(entry, "text"))
         else:
             raise PromptError(
                 f'option {shown(entry)} is invalid; use a text or {{"label": ..., "text": ...}}'
@@ -184,33 +210,83 @@ def _separated(cell: str) -> list[str]:
     return [part.rstrip() or part for part in cell.split("|")]
 
 
-def _answer(value: Any, options: Sequence[Option], *, from_zero: bool) -> str | None:
-    """The label of the answer, which may also be the option's continuation, or its index.
+def _member(option: Mapping[str, Any], name: str) -> str:
+    if option[name] is None:
+        raise PromptError(f"option {shown(dict(option))} has no {name}")
+    return _text(option[name], f"the {name} of an option")
 
-    Whether an index counts from 0 is certain only if an answer of the file is 0.
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """How all answers of a file are read: as labels (or texts) of options, or as their indices.
+
+    They are labels if each is one. They are indices if one is no label and all are indices, which
+    is certain only if one of them is 0: otherwise they may count from 1.
     """
-    if value is None:
-        return None
-    index = _index(value)
-    answer = str(value) if index is not None else _text(value, "answer")
-    labels = [option.label for option in options]
-    if answer in labels:
-        return answer
-    named = [option.label for option in options if option.text == answer]
-    if index is None or named:
-        return named[0] if len(named) == 1 else answer
-    if from_zero and index < len(options):
-        return labels[index]
-    reason = (
-        f"the prompt has {counted(len(options), 'option')}"
-        if from_zero
-        else "no answer of the file is 0, so an index may count from 0 or from 1"
-    )
-    raise PromptError(f"answer is {value}, but {reason}; write the option's label or text")
+
+    as_index: bool = False
+    fits_both: bool = False
+    """Whether every answer is a label, and would be another option as an index."""
+    undecided: bool = False
+    """Whether every answer is a whole number, none a label, and none 0."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> "_Answers":
+        labels = indices = differ = total = 0
+        numbers: list[int | None] = []
+        for row in rows:
+            try:
+                options = tuple(_options(row.get("options")))
+            except PromptError:
+                continue  # reported with the row
+            total += 1
+            index = _index(row["answer"])
+            numbers.append(index)
+            label = _named(row["answer"], options)
+            by_index = options[index].label if index is not None and index < len(options) else None
+            labels += label is not None
+            indices += by_index is not None
+            differ += label != by_index
+        is_numeric = total > 0 and None not in numbers
+        if labels == total or not is_numeric or 0 not in numbers:
+            both = is_numeric and 0 in numbers and indices == total and differ > 0
+            return cls(fits_both=both, undecided=is_numeric and labels == 0 and 0 not in numbers)
+        return cls(as_index=indices > labels)
+
+    def label(self, value: Any, options: Sequence[Option]) -> str | None:
+        """The label of the answer of one prompt; None without one."""
+        if value is None:
+            return None
+        index = _index(value)
+        if self.as_index and index is not None:
+            if index < len(options):
+                return options[index].label
+            reason = f"the prompt has {counted(len(options), 'option')}"
+        elif (label := _named(value, options)) is not None or not self.undecided:
+            return label or (_text(value, "answer") if index is None else str(value))
+        else:
+            reason = "no answer of the file is 0, so an index may count from 0 or from 1"
+        raise PromptError(f"answer is {value}, but {reason}; write the option's label or text")
+
+
+def _named(answer: Any, options: Sequence[Option]) -> str | None:
+    """The label of the option that an answer names by its label or text; None without one."""
+    index = _index(answer)
+    names = [answer] if isinstance(answer, str) else []
+    names += [] if index is None else [str(index)]
+    for name in names:
+        if any(option.label == name for option in options):
+            return name
+        named = [option.label for option in options if option.text == name]
+        if len(named) == 1:
+            return named[0]
+    return None
 
 
 def _index(value: Any) -> int | None:
     """The index of an option that an answer may be: a whole number, also as a text of digits."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, str):
+        # pandas writes a column of whole numbers with gaps as 0.0 and 1.0.
+        return int(value.split(".")[0]) if re.fullmatch(r"[0-9]{1,9}(\.0)?", value) else None
+    number = _whole(value)
+    return number if number is not None and number >= 0 else None

@@ -41,10 +41,19 @@ def _report(first: Finding, *others: Finding, path: Path | None) -> str:
         more = f" (and {counted(len(others), 'other prompt')})" if others else ""
         return f"prompt {first.at!r}: {first.message}{more}"
     unit, colon = ("row", ": row ") if path.suffix.lower() == ".parquet" else ("line", ":")
-    more = f" and {len(others) - _LINES:,} more" if len(others) > _LINES else ""
-    lines = ", ".join(f"{other.at:,}" for other in others[:_LINES])
-    also = f" (also in {unit}{'s' * (len(others) > 1)} {lines}{more})" if others else ""
+    also = also_in(unit, [other.at for other in others if isinstance(other.at, int)])
     return f"{path}{colon}{first.at}: {first.message}{also}"
+
+
+def also_in(unit: str, numbers: Sequence[int]) -> str:
+    """The numbers of other lines or rows in brackets, the first ten of them; empty without any.
+
+    >>> also_in("line", [3]), also_in("line", [])
+    (' (also in line 3)', '')
+    """
+    more = f" and {len(numbers) - _LINES:,} more" if len(numbers) > _LINES else ""
+    listed = ", ".join(f"{number:,}" for number in numbers[:_LINES])
+    return f" (also in {unit}{'s' * (len(numbers) > 1)} {listed}{more})" if numbers else ""
 
 
 def refuse(what: str, errors: Sequence[str], remedy: str = "") -> None:

@@ -32,6 +32,8 @@ class PromptSet:
     """Language adapter for its texts, for models with adapters; otherwise empty."""
     masked_note: str = ""
     """A note about what masked models leave out, or empty."""
+    warnings: tuple[str, ...] = ()
+    """Likely mistakes in the file that it was read from, one line each."""
 
     @property
     def has_options(self) -> bool:

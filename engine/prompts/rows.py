@@ -5,12 +5,14 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from logitbank.engine.prompts.findings import also_in
 from logitbank.engine.prompts.values import Scalar
 from logitbank.errors import PromptError, UsageError
 from logitbank.store.format.limits import in_int64, shown
@@ -37,8 +39,15 @@ Row = tuple[int, Mapping[str, Any] | PromptError]
 """Line number, in a Parquet file row number, from 1; values by field, or why there are none."""
 
 
-def read_rows(path: Path, content: Sequence[str] = CONTENT) -> Iterator[Row]:
+def read_rows(
+    path: Path, content: Sequence[str] = CONTENT, *, warnings: list[str] | None = None
+) -> Iterator[Row]:
     """The rows of a `.jsonl`, `.csv`, `.tsv` or `.parquet` file, each with a field of `content`.
+
+    Parameters
+    ----------
+    warnings
+        A list to which likely mistakes of the file are added.
 
     Raises
     ------
@@ -47,7 +56,10 @@ def read_rows(path: Path, content: Sequence[str] = CONTENT) -> Iterator[Row]:
     PromptError
         The file as a whole cannot be read.
     """
-    readers = {".jsonl": _jsonl, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
+    told = [] if warnings is None else warnings
+    table = partial(_table, warnings=told)
+    readers: dict[str, Callable[[Path, Sequence[str]], Iterator[Row]]]
+    readers = {".jsonl": _jsonl, ".csv": table, ".tsv": table, ".parquet": _parquet}
     if path.suffix.lower() not in readers:
         raise UsageError(
             f"Prompt file {path} has the ending {path.suffix!r}: use {', '.join(readers)}."
@@ -118,32 +130,27 @@ def missing_content(names: Iterable[str], content: Sequence[str]) -> str:
     return f"{content[0]!r} is missing; found {found}{hint}"
 
 
-def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
-    csv.field_size_limit(2**31 - 1)  # The default of 131,072 characters stops a few-shot prompt.
+_Record = tuple[int, int, list[str]]
+"""First and last line of a row of a table, and its cells."""
+
+
+def _table(path: Path, content: Sequence[str], *, warnings: list[str]) -> Iterator[Row]:
     text, first = text_of(path), 1
     if text.startswith("sep=") and len(mark := text.splitlines()[0]) == 5:  # written by Excel
         text, first, separators = text.split("\n", 1)[-1], 2, [mark[4]]
     else:
-        separators = ["\t"] if path.suffix.lower() == ".tsv" else [",", ";", "\t"]
-    headers = {
-        separator: next(csv.reader(text.splitlines()[:1], delimiter=separator), [])
-        for separator in separators
-    }
-    # The separator whose header has the content, or most names: Excel writes semicolons in half of
-    # Europe.
-    fitting = [mark for mark, names in headers.items() if not missing_content(names, content)]
-    most = max(separators, key=lambda mark: len(headers[mark]))
-    reader = csv.reader(StringIO(text, newline=""), strict=True, delimiter=(*fitting, most)[0])
-    numbered = []
-    try:
-        header = next(reader, [])
-        start = reader.line_num + first
-        for row in reader:
-            if row:
-                numbered.append((start, row))
-            start = reader.line_num + first
-    except csv.Error as error:
-        raise PromptError(f"{path}:{reader.line_num + first - 1}: broken CSV ({error})") from None
+        separators = [",", ";", "\t"]
+    is_tsv = path.suffix.lower() == ".tsv"
+    records = _tsv(text, first) if is_tsv else _csv(path, text, first, separators, content)
+    _, _, header = next(records, (first, first, []))
+    rows = [record for record in records if record[2] not in ([], [""])]
+    warnings += _quotation_warnings(path, rows)
+    numbered = [(start, cells) for start, _, cells in rows]
+    if is_tsv and all(name[:1] == name[-1:] == '"' for name in header):
+        raise PromptError(
+            f"{path}:{first}: the header has quotation marks, but TSV has no quoting. Name the "
+            "file .csv, or write it without them (quote=FALSE in R)."
+        )
     if missing := missing_content(header, content):
         raise PromptError(f"{path}:{first}: column {missing}")
     if header[0] in _INDEX:
@@ -177,6 +184,66 @@ def _csv(path: Path, content: Sequence[str]) -> Iterator[Row]:
             ))  # fmt: skip
             continue
         yield start, values
+
+
+def _tsv(text: str, first: int) -> Iterator[_Record]:
+    """The rows of a TSV file, which has no quoting: a quotation mark is part of a cell."""
+    for number, line in enumerate(text.split("\n"), first):
+        yield number, number, line.removesuffix("\r").split("\t")
+
+
+def _csv(
+    path: Path, text: str, first: int, separators: Sequence[str], content: Sequence[str]
+) -> Iterator[_Record]:
+    csv.field_size_limit(2**31 - 1)  # The default of 131,072 characters stops a few-shot prompt.
+    headers = {
+        separator: next(csv.reader(text.splitlines()[:1], delimiter=separator), [])
+        for separator in separators
+    }
+    # The separator whose header has the content, or most names: Excel writes semicolons in half of
+    # Europe.
+    fitting = [mark for mark, names in headers.items() if not missing_content(names, content)]
+    most = max(separators, key=lambda mark: len(headers[mark]))
+    reader = csv.reader(StringIO(text, newline=""), strict=True, delimiter=(*fitting, most)[0])
+    start = first
+    try:
+        for cells in reader:
+            yield start, reader.line_num + first - 1, cells
+            start = reader.line_num + first
+    except csv.Error as error:
+        raise PromptError(f"{path}:{reader.line_num + first - 1}: broken CSV ({error})") from None
+
+
+def _quotation_warnings(path: Path, rows: Sequence[_Record]) -> Iterator[str]:
+    """Likely mistakes with quotation marks: rows joined by them in CSV, or marks kept in TSV."""
+    if path.suffix.lower() == ".tsv":
+        quoted = [start for start, _, cells in rows if any(map(_is_quoted, cells))]
+        if quoted:
+            yield (
+                f"{path}:{quoted[0]}: a cell is quoted as in CSV, but TSV has no quoting, so its "
+                "quotation marks are part of the text. Name the file .csv if a program quoted it"
+                + also_in("line", quoted[1:])
+            )
+        return
+    joined = [(start, end) for start, end, _ in rows if start < end]
+    if joined:
+        start, end = joined[0]
+        yield (
+            f"{path}:{start}: lines {start} to {end} are one row, because a quotation mark opens a "
+            "cell and the next one closes it. Double the marks that are part of a text"
+            + also_in("line", [line for line, _ in joined[1:]])
+        )
+
+
+def _is_quoted(cell: str) -> bool:
+    """Whether a cell looks as programs write one that has quotation marks in it.
+
+    >>> _is_quoted('"a ""b"" c"'), _is_quoted('"a" and "b"'), _is_quoted('"a"')
+    (True, False, False)
+    """
+    inner = cell[1:-1]
+    is_doubled = '""' in inner and '"' not in inner.replace('""', "")
+    return is_doubled and cell[0] == cell[-1] == '"'
 
 
 def _without_index(

@@ -12,7 +12,7 @@ from logitbank.engine.prompts.findings import Finding, once_per_kind, refuse
 from logitbank.engine.prompts.options import OptionEncoder, fitted
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.values import KINDS, Encoder, Prompt, ScoredToken
-from logitbank.engine.prompts.warnings import text_warnings
+from logitbank.engine.prompts.warnings import likely_mistakes
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import PromptError, SuiteError
@@ -83,7 +83,7 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
         notes += _long_options_note(name, table)
     if prompt_set.masked_note and tokenizer.mask_id is not None:
         notes += (f"{name}: {prompt_set.masked_note}",)
-    warnings = once_per_kind(text_warnings(prompt_set.prompts, prompts, mistakes))
+    warnings = likely_mistakes(prompt_set, prompts, mistakes)
     return TokenizedPrompts(name, tuple(queries), table, notes, tuple(warnings))
 
 

@@ -3,16 +3,36 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from logitbank.engine.prompts.findings import Finding
+from logitbank.engine.prompts.findings import Finding, once_per_kind
 from logitbank.engine.prompts.rows import near_field
 from logitbank.engine.prompts.values import Prompt, quote
+
+if TYPE_CHECKING:
+    from logitbank.engine.prompts.prompt_set import PromptSet
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""
 _UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
 """Unicode categories of characters that nobody sees: controls, formats, separators and spaces."""
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
+
+
+def likely_mistakes(
+    prompt_set: "PromptSet", scored: Sequence[Prompt] | None = None, tokens: Iterable[Finding] = ()
+) -> list[str]:
+    """Warnings about a prompt set, one line for each kind.
+
+    Parameters
+    ----------
+    scored
+        The prompts that a tokenizer scores; by default all.
+    tokens
+        Mistakes that were found in their tokens.
+    """
+    findings = text_warnings(prompt_set.prompts, scored, tokens)
+    return [*prompt_set.warnings, *once_per_kind(findings)]
 
 
 def text_warnings(

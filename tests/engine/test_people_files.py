@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.files import load_prompts
 from logitbank.engine.prompts.known.pairs import pairs
 from logitbank.engine.prompts.prompt_set import PromptSet
@@ -145,3 +146,106 @@ def test_an_index_as_answer_counts_from_zero_if_one_is_zero(tmp_path: Path, as_t
     write(0, 2)
     with pytest.raises(PromptError, match="answer is 2, but the prompt has 2 options"):
         load_prompts(path)
+
+
+NUMBERS = [" 1", " 3", " 6", " 16"]
+
+
+@pytest.mark.parametrize(
+    ("options", "answers", "expected"),
+    [
+        (NUMBERS, [2, 1, 0, 3], ["6", "3", "1", "16"]),
+        (NUMBERS, ["2", "1", "0"], ["6", "3", "1"]),
+        (NUMBERS, [2.0, None, 0.0], ["6", None, "1"]),
+        (NUMBERS, ["2.0", "0.0"], ["6", "1"]),
+        (NUMBERS, [6, 1, 16], ["6", "1", "16"]),
+        (NUMBERS, [" 3", "1"], ["3", "1"]),
+        (["A", "B"], ["B", " A"], "answer ' A' is not an option"),
+        (NUMBERS, ["1", "3", "2"], "answer '2' is not an option"),
+        (NUMBERS, [" 3", 0], "answer '0' is not an option"),
+        (NUMBERS, [2, 0, 6], "answer is 6, but the prompt has 4 options"),
+        (NUMBERS, [1, 0.5], "answer is 0.5; it must be a text"),
+        (NUMBERS, [-1, 0], "answer is -1; it must be a text"),
+    ],
+)
+def test_all_answers_of_a_file_are_labels_or_all_are_indices(
+    tmp_path: Path, options: list[str], answers: list[object], expected: object
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [{"text": "Who?", "options": options, "answer": answer} for answer in answers]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    if isinstance(expected, str):
+        with pytest.raises(PromptError, match=expected):
+            load_prompts(path)
+        return
+    found = load_prompts(path)
+    assert [p.answer for p in found.prompts] == expected
+    assert found.warnings == ()
+
+
+def test_answers_that_are_labels_and_indices_are_labels_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("text,options,answer\nWho?,0|1|2,1\nHow many?,2|1|0,0\n")
+    found = load_prompts(path)
+    assert [p.answer for p in found.prompts] == ["1", "0"]
+    (warning,) = prompts_check(found).lines[:1]
+    assert "may also be an index from 0. It is read as a label" in warning
+    path.write_text("text,options,answer\nWho?,0|1|2,1\nHow many?,0|1,0\n")
+    assert load_prompts(path).warnings == (), "both readings are the same"
+
+
+def test_numbers_of_a_column_with_gaps_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "mine.parquet"
+    frame = pl.DataFrame({"text": ["[MASK] or [MASK]", "b"], "options": [["x", "y"]] * 2})
+    gaps = {"answer": [1.0, 0.0], "mask": [1.0, None], "order_seed": [3.0, float("nan")]}
+    frame.with_columns(
+        **{k: pl.Series(v, dtype=pl.Float64) for k, v in gaps.items()}
+    ).write_parquet(path)
+    found = [(p.answer, p.mask, p.order_seed) for p in load_prompts(path).prompts]
+    assert found == [("y", 1, 3), ("x", None, None)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [{"male": " he", "other": None}, {"male": " he", "other": " they"}],
+        [[{"label": "male", "text": None}], [{"label": "male", "text": " he"}]],
+    ],
+)
+def test_a_member_without_a_text_is_named(tmp_path: Path, options: list[object]) -> None:
+    path = tmp_path / "mine.parquet"
+    pl.DataFrame({"text": ["a", "b"], "options": options}).write_parquet(path)
+    with pytest.raises(PromptError, match=r"row 1: option.*('other' without a|has no) text"):
+        load_prompts(path)
+
+
+def test_a_tsv_has_no_quoting(tmp_path: Path) -> None:
+    path = tmp_path / "mine.tsv"
+    texts = ['"I am tired', 'The nurse said that"', '"The clerk"', 'a "b" c']
+    path.write_text("text\toptions\r\n" + "".join(f"{text}\the|she\r\n" for text in texts))
+    found = load_prompts(path)
+    assert [p.text for p in found.prompts] == texts
+    assert [o.text for o in found.prompts[-1].options] == ["he", "she"]
+    assert found.warnings == ()
+    pairs_path = tmp_path / "pairs.tsv"
+    rows = [(texts[0], texts[1]), (texts[2], texts[3])]
+    pairs_path.write_text(
+        "sentence_good\tsentence_bad\n" + "".join("\t".join(r) + "\n" for r in rows)
+    )
+    assert [p.text for p in pairs(file=str(pairs_path)).prompts] == texts
+    path.write_text('text\toptions\na\the|she\n"He said ""no"""\the|she\n')
+    (warning,) = load_prompts(path).warnings
+    assert f"{path}:3: a cell is quoted as in CSV, but TSV has no quoting" in warning
+    path.write_text('"text"\t"options"\n"a"\t"he|she"\n')
+    with pytest.raises(PromptError, match=r":1: the header has quotation marks.*quote=FALSE in R"):
+        load_prompts(path)
+
+
+def test_a_cell_of_several_lines_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text('id,text,options\na,"One\nline",x|y\nb,Who,x|y\nc,"Q\n\nA",x|y\n')
+    found = load_prompts(path)
+    assert [p.text for p in found.prompts] == ["One\nline", "Who", "Q\n\nA"]
+    (warning,) = found.warnings
+    assert f"{path}:2: lines 2 to 3 are one row" in warning
+    assert warning.endswith("(also in line 5)")

@@ -176,7 +176,7 @@ def test_text_and_options_are_literal(tmp_path: Path) -> None:
         ('{"id": 1, "text": "a"}', "prompt '1' is also in line 1$"),
         ('{"text": "a", "options": 3}', "options are 3"),
         ('{"text": "a", "options": [3]}', "option 3"),
-        ('{"text": "a", "options": {"b": 1}}', "an option's text is 1"),
+        ('{"text": "a", "options": {"b": 1}}', "the text of an option is 1"),
         ('{"text": "a", "options": {"b": "1", "b": "2"}}', "key 'b' is repeated"),
         ('{"text": "a", "options": [" b", "b"]}', "option 'b' is repeated"),
         ('{"text": "a", "options": ["b"], "answer": "c"}', "'c' is not an option"),

@@ -35,12 +35,16 @@ def pairs(data: Path | None = None, *, file: str = "") -> PromptSet:
     if not file or not paths or not all(each.is_file() for each in paths):
         raise UsageError(f"{file!r} is not a file of pairs. Use pairs:file=PATH.")
     fields = [name for names in FIELDS for name in names]
+    warnings: list[str] = []
     rows = [
         row
         for each in paths
-        for row in read_each(each, read_rows(each, fields), _row, what="pairs", remedy=_REMEDY)
+        for row in read_each(
+            each, read_rows(each, fields, warnings=warnings), _row, what="pairs", remedy=_REMEDY
+        )
     ]
-    return PromptSet(path.stem, tuple(c for i, row in enumerate(rows) for c in _pair(i, row)))
+    sentences = tuple(sentence for i, row in enumerate(rows) for sentence in _pair(i, row))
+    return PromptSet(path.stem, sentences, warnings=tuple(warnings))
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -1,7 +1,7 @@
 # make help   print these lines
 # make dev    set up .venv, with an engine that suits this machine; run it again after
 #             adding or renaming a module
-# make check  format, lint and types
+# make check  format, lint and types; writes the map of folders, prints lines since a release
 # make test   the quick tests
 # make whole  the longer tests: the demo is trained, workers of a Ray cluster are killed, the pages
 #             of the documentation are run, a script in studies runs on tiny models
@@ -42,6 +42,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p logitbank
+	@$(BIN)/python -m scripts.source
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not whole and not long"
@@ -72,4 +73,4 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build demo real docs/_gallery docs/_*.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo real docs/_gallery docs/_commands.md docs/_prompt_sets.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 # As in `logitbank` itself: read by type checkers, and by `front_door` as text.
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logitbank.front_door import front_door
@@ -16,36 +17,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.debias.results import DebiasComparison as DebiasComparison
     from logitbank.analysis.debias.train import Training as Training
     from logitbank.analysis.debias.train import debias_train as debias_train
-    from logitbank.analysis.families.fairness.metric import Fairness as Fairness
-    from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
-    from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
-    from logitbank.analysis.families.fluctuation.metric import (
-        corpus_frequencies as corpus_frequencies,
-    )
-    from logitbank.analysis.families.fluctuation.metric import (
-        fluctuation_metric as fluctuation_metric,
-    )
-    from logitbank.analysis.families.gest.metric import Gest as Gest
-    from logitbank.analysis.families.gest.metric import gest_metric as gest_metric
-    from logitbank.analysis.families.lambada.metric import Lambada as Lambada
-    from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
-    from logitbank.analysis.families.options.metric import OptionScores as OptionScores
-    from logitbank.analysis.families.options.metric import option_scores as option_scores
-    from logitbank.analysis.families.pairs.metric import Pairs as Pairs
-    from logitbank.analysis.families.pairs.metric import pairs_metric as pairs_metric
-    from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
-    from logitbank.analysis.families.stereoset.metric import stereoset_metric as stereoset_metric
-    from logitbank.analysis.families.stereotype.metric import (
-        StereotypeAccuracy as StereotypeAccuracy,
-    )
-    from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
-    from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
-    from logitbank.analysis.families.tradeoff.metric import tradeoff_metric as tradeoff_metric
-    from logitbank.analysis.families.unqover.metric import Unqover as Unqover
-    from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
-    from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
+    from logitbank.analysis.families import register as register
     from logitbank.analysis.family import Family as Family
-    from logitbank.analysis.family import register as register
     from logitbank.analysis.frames.candidates import read_candidates as read_candidates
     from logitbank.analysis.frames.choose import with_columns as with_columns
     from logitbank.analysis.frames.expressions import jsd_parts as jsd_parts
@@ -83,5 +56,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.stats.significance import wilcoxon as wilcoxon
     from logitbank.analysis.stats.summary import summarise as summarise
 
-__getattr__, __dir__ = front_door(__name__, __file__)
+# A family gives its own names.
+_FAMILIES = Path(__file__).parent.glob("families/*/__init__.py")
+__getattr__, __dir__ = front_door(__name__, __file__, *_FAMILIES)
 __all__ = __dir__()

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.family import Family, families
+from logitbank.analysis.families import families
+from logitbank.analysis.family import Family
 from logitbank.analysis.frames.banks import Banks, PromptColumns, no_prompts, open_banks
 from logitbank.analysis.frames.reader import ScanCache
 from logitbank.analysis.study import Study

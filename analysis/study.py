@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -41,6 +40,8 @@ class Study(Generic[R]):
     """The quantity that was measured."""
     family: str = ""
     """Name of the family of metrics, if there is one."""
+    heading: str = "Findings"
+    """Heading of its section on a page."""
     banks: Sequence[Bank] = ()
     files: Sequence[pl.DataFrame] = ()
     """Names and sizes of the files that were read."""
@@ -99,6 +100,7 @@ class Study(Generic[R]):
             The folder is in a bank, or a width or name is unknown.
         """
         from logitbank.analysis.charts.chart import save_charts
+        from logitbank.analysis.report.study import write_study
         from logitbank.analysis.results.files import require_outside, write_tables
 
         out = Path(out)
@@ -111,8 +113,7 @@ class Study(Generic[R]):
             save_charts(self.charts, out / "charts", width=width, colors=colors)
         except DrawingError as error:
             undrawn = error
-        # A page consists of studies, so its module imports this one.
-        import_module("logitbank.analysis.report.study").write_study(page, self)
+        write_study(page, self)
         if undrawn is not None:
             raise undrawn
         return page

@@ -11,11 +11,13 @@ and debiasing in ``logitbank.analysis``; deposits and query sets in ``logitbank.
 """
 
 # Names are imported at their first use, so that `import logitbank` is quick and needs no engine.
-# Type checkers read the following imports, and `front_door` reads them as text.
+# Type checkers read the following imports, and `front_door` reads them as text. A family of metrics
+# is found by its name.
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from logitbank.analysis.families import BUILT_IN, built_in
 from logitbank.front_door import front_door
 from logitbank.version import __version__ as __version__
 
@@ -24,16 +26,6 @@ if TYPE_CHECKING:
     from logitbank import engine as engine
     from logitbank import store as store
     from logitbank.analysis.comparison.compare import compare as compare
-    from logitbank.analysis.families.fairness import fairness as fairness
-    from logitbank.analysis.families.fluctuation import fluctuation as fluctuation
-    from logitbank.analysis.families.gest import gest as gest
-    from logitbank.analysis.families.lambada import lambada as lambada
-    from logitbank.analysis.families.options import options as options
-    from logitbank.analysis.families.pairs import pairs as pairs
-    from logitbank.analysis.families.stereoset import stereoset as stereoset
-    from logitbank.analysis.families.stereotype import stereotype as stereotype
-    from logitbank.analysis.families.tradeoff import tradeoff as tradeoff
-    from logitbank.analysis.families.unqover import unqover as unqover
     from logitbank.analysis.finding import Finding as Finding
     from logitbank.analysis.prompts.show import show as show
     from logitbank.analysis.report.report import report as report
@@ -73,5 +65,15 @@ def open(
     return open_bank(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
-__getattr__, __dir__ = front_door(__name__, __file__, "open")
-__all__ = __dir__()
+_find, _names = front_door(__name__, __file__, names=("open", *BUILT_IN))
+
+
+def __getattr__(name: str) -> Any:
+    return built_in(name).analyze if name in BUILT_IN else _find(name)
+
+
+def __dir__() -> list[str]:
+    return _names()
+
+
+__all__ = _names()

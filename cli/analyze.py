@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 from typer.core import TyperGroup
 
-from logitbank.analysis.family import Family, families
+from logitbank.analysis.families import families
+from logitbank.analysis.family import Family
 from logitbank.cli.options import (
     Banks,
     Colors,

@@ -21,6 +21,7 @@ from logitbank.wording import counted
 if TYPE_CHECKING:
     import polars as pl
 
+    from logitbank.analysis.report.sections import Shown
     from logitbank.analysis.study import Study
 
 _DIRECTION_MARKS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -212,7 +213,7 @@ def print_title(title: str) -> None:
     say(one_line(title), to=out, style="bold")
 
 
-def print_findings(study: "Study[Any]", *, most: int | None = None) -> None:
+def print_findings(study: "Shown", *, most: int | None = None) -> None:
     """Print findings and what they leave out; the first `most` findings without notes."""
     notes = (*study.notes, *study.cautions) if most is None else ()
     details = len(study.details) if most is None else 0

@@ -24,8 +24,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from commands import FOLDER, command_pages, commands_list  # noqa: E402
 from gallery import gallery  # noqa: E402
 
-from scripts.source import rooms  # noqa: E402
-
 _SHORT = {
     stringify_annotation(ArrayLike, "smart"): "ArrayLike",
     stringify_annotation(Event, "smart"): "Event",
@@ -80,7 +78,6 @@ def write_included(_: Sphinx) -> None:
     included = {
         HERE / "_commands.md": commands_list(),
         HERE / "_prompt_sets.md": prompt_sets_table(),
-        HERE / "_rooms.md": rooms_table(),
         GALLERY / "figures.md": gallery(GALLERY),
     }
     for path, content in (included | pages).items():
@@ -96,14 +93,6 @@ def prompt_sets_table() -> str:
         options = "<br>".join(f"`{o.name}={o.default}`: {o.about}" for o in known.options)
         lines.append(f"| `{name}` | {known.about} | {options} |")
     return "\n".join(lines) + "\n"
-
-
-def rooms_table() -> str:
-    """A row for each folder of the source, with the sentence of its package."""
-    rows = [
-        f"| `{folder}/` | {text} | {count} |" for folder, (text, count) in sorted(rooms().items())
-    ]
-    return "\n".join(["| Folder | Purpose | Modules |", "|---|---|---|", *rows, ""])
 
 
 def mark_decisions(app: Sphinx, _: nodes.document) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.comparison.metrics import Comparison
-from logitbank.analysis.family import families
+from logitbank.analysis.families import families
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.results.series import series_name

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from logitbank.analysis.family import Family, families
+from logitbank.analysis.families import families
+from logitbank.analysis.family import Family
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.items import Items, common_items

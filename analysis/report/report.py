@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.everything import FAILURES, analyses, failure_message, prompt_sets
+from logitbank.analysis.everything import FAILURES, Analysis, analyses, failure_message, prompt_sets
 from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_model, open_banks
 from logitbank.analysis.report.origin import bank_name, page_origin, stem
 from logitbank.analysis.report.page import Json, Page, library, write_page
 from logitbank.analysis.report.prompts import prompt_data
-from logitbank.analysis.report.sections import Section, page_opening, section
+from logitbank.analysis.report.sections import Section, page_opening
 from logitbank.analysis.results.files import require_outside
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
@@ -80,7 +80,7 @@ def report(
     sections: list[Section] = []
     while plans:  # the last one lets go of what they share
         notify(plans[0].title, len(sections), total)
-        sections.append(section(plans.pop(0)))
+        sections.append(_section(plans.pop(0)))
     library()  # begins
     views: list[Json] = []
     for done, name in enumerate(names, start=len(sections)):
@@ -169,6 +169,19 @@ def _scored(banks: Sequence[Bank], prompts: str, models: Sequence[str] | None) -
         for deposit in bank.deposits(prompts=prompts)
     }
     return bool(scored if models is None else scored.intersection(models))
+
+
+def _section(analysis: Analysis) -> Section:
+    """Run an analysis; what it refuses becomes the section's problem."""
+    study, problem = None, ""
+    try:
+        study = analysis.run()
+    except FAILURES as error:
+        problem = failure_message(error)
+    return Section(
+        title=analysis.title, id=analysis.folder, prompts=analysis.prompts,
+        description=analysis.family.description, study=study, problem=problem,
+    )  # fmt: skip
 
 
 def _lead(info: pl.DataFrame, names: Sequence[str]) -> str:

@@ -1,12 +1,14 @@
 """The sections of a page: what an analysis found, or why it found nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-from logitbank.analysis.everything import FAILURES, Analysis, failure_message
+import polars as pl
+
+from logitbank.analysis.charts.chart import Chart
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.study import Study
+from logitbank.store import Bank
 
 FINDINGS = 4
 """Findings of a section that are seen at once, and key numbers beside the first chart."""
@@ -22,6 +24,37 @@ GENERAL = (
 """The limits of every number of a page."""
 
 
+class Shown(Protocol):
+    """The parts of a study that a page shows."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def heading(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+    @property
+    def details(self) -> tuple[Finding, ...]: ...
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def cautions(self) -> tuple[str, ...]: ...
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]: ...
+    @property
+    def charts(self) -> Mapping[str, Chart]: ...
+    @property
+    def banks(self) -> Sequence[Bank]: ...
+    @property
+    def files(self) -> Sequence[pl.DataFrame]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part of a page: a study, or the reason why there is none."""
@@ -31,7 +64,7 @@ class Section:
     """Anchor on the page; nothing for a part that the page only mentions."""
     prompts: Sequence[str] = ()
     description: str = ""
-    study: Study[Any] | None = None
+    study: Shown | None = None
     problem: str = ""
 
     @property
@@ -63,19 +96,6 @@ def page_opening(sections: Iterable[Section]) -> First | None:
         headline = lead.text if lead.value is None else str(lead)
         return First(section, chart, headline, numbers[:FINDINGS])
     return None
-
-
-def section(analysis: Analysis) -> Section:
-    """Run an analysis; what it refuses becomes the section's problem."""
-    study, problem = None, ""
-    try:
-        study = analysis.run()
-    except FAILURES as error:
-        problem = failure_message(error)
-    return Section(
-        title=analysis.title, id=analysis.folder, prompts=analysis.prompts,
-        description=analysis.family.description, study=study, problem=problem,
-    )  # fmt: skip
 
 
 def cautions(sections: Iterable[Section]) -> list[str]:

@@ -1,21 +1,17 @@
 """The page of one study, beside its tables and charts as files."""
 
 from pathlib import Path
-from typing import Any
 
-from logitbank.analysis.family import families
 from logitbank.analysis.report.origin import bank_name, page_origin
 from logitbank.analysis.report.page import Page, write_page
-from logitbank.analysis.report.sections import Section
-from logitbank.analysis.study import Study
+from logitbank.analysis.report.sections import Section, Shown
 
 
-def write_study(path: Path | str, study: Study[Any]) -> None:
+def write_study(path: Path | str, study: Shown) -> None:
     """Write the page of a study whose folders `tables` and `charts` are beside it."""
-    family = families().get(study.family)
     section = Section(
         id=study.family or "findings",
-        title=family.title if family else "Findings",
+        title=study.heading,
         description=study.description,
         study=study,
     )

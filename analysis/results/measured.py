@@ -1,8 +1,7 @@
-"""The analysis of a family that consists of its measures: a table, findings and a chart."""
+"""What every family has unless it names its own: the table of measures, findings and a chart."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -12,17 +11,9 @@ from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.frames.items import Items
-from logitbank.analysis.frames.reader import ScanCache, read_scores
-from logitbank.analysis.results.series import Curve, about, by_series, missing_sentences, size
-from logitbank.analysis.results.studies import make_study
+from logitbank.analysis.results.series import Curve, about, by_series, size
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import summarise
-from logitbank.analysis.study import Study
 from logitbank.wording import step_name
-
-if TYPE_CHECKING:
-    from logitbank.analysis.frames.banks import Banks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +22,12 @@ class Measured(Result):
 
     measures: pl.DataFrame
     """As `summarise` returns them."""
+    further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """The family's own tables."""
 
-
-def analyze(
-    family: Family,
-    banks: "Banks",
-    *,
-    prompts: str | None = None,
-    models: Sequence[str] | None = None,
-    cache: ScanCache | None = None,
-) -> Study[Measured]:
-    """The study of a family that has measures and items, and no analysis of its own.
-
-    Raises
-    ------
-    LogitbankError
-        A missing bank or prompt set, or what the family's `items` refuses.
-    """
-    assert family.items is not None
-    scores = read_scores(banks, prompts, models, family=family, cache=cache)
-    items: Items = family.items(scores)
-    result = Measured(summarise(items, family.measures))
-    of_first = result.measures.filter(measure=family.measures[0].key)
-    missing = missing_sentences(of_first, "item", *items.groups)
-    return make_study(family, result, scores, missing=missing)
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The table of measures, then the family's own."""
+        return {"measures": self.measures, **self.further}
 
 
 def findings(family: Family, result: Measured) -> list[Finding]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.family import Family, families
+from logitbank.analysis.family import REGISTERED, Family
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import Floats, same_as
@@ -236,7 +236,7 @@ def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
 
 
 def _measure(row: Mapping[str, Any]) -> Measure:
-    return families()[row["family"]].measures[0]
+    return REGISTERED[row["family"]].measures[0]
 
 
 def _agreement(pairs: pl.DataFrame, where: str) -> Iterator[Finding]:

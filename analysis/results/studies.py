@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
@@ -10,23 +11,52 @@ import polars as pl
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
-from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.frames.reader import ScanCache, Scores, read_scores
+from logitbank.analysis.results import measured
 from logitbank.analysis.results.crowd import digest, model_table
+from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import run_findings, run_tables
-from logitbank.analysis.results.series import CROWD
+from logitbank.analysis.results.series import CROWD, missing_sentences
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
 
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import Chart
+    from logitbank.analysis.frames.banks import Banks
 
 R = TypeVar("R", bound=Result)
 NO_RANKS = (
     "A filter gives probabilities and no ranks. Left out of a filtered bank, with their intervals "
     "and counts: {}. Read the bank without the filter to see them."
 )
+
+
+def measured_study(
+    family: Family,
+    banks: "Banks",
+    *,
+    prompts: str | None = None,
+    models: Sequence[str] | None = None,
+    cache: ScanCache | None = None,
+) -> Study[Measured]:
+    """The study of a family's measures, and of its further tables.
+
+    Raises
+    ------
+    LogitbankError
+        A missing bank or prompt set, or what the family's `items` refuses.
+    """
+    assert family.items is not None
+    scores = read_scores(banks, prompts, models, family=family, cache=cache)
+    items = family.items(scores)
+    further = family.tables(scores, items) if family.tables else {}
+    result = Measured(summarise(items, family.measures), further)
+    of_first = result.measures.filter(measure=family.measures[0].key)
+    missing = missing_sentences(of_first, "item", *items.groups)
+    return make_study(family, result, scores, missing=missing)
 
 
 def make_study(
@@ -46,7 +76,8 @@ def make_study(
     tables = [table for table in result.tables().values() if "model" in table.columns]
     names = sorted({name for table in tables for name in table["model"].unique()})
     of_runs = run_tables(family, scores, tables)
-    found = family.findings(result)
+    find = family.findings or partial(measured.findings, family)
+    found = find(result)
     wrong = [
         each
         for bank in scores.banks
@@ -81,6 +112,7 @@ def make_study(
         notes=family.notes,
         cautions=family.cautions,
         title=f"{family.title}: {listed}",
+        heading=family.title,
         description=family.description,
         family=family.name,
         screen=family.screen,
@@ -92,7 +124,8 @@ def make_study(
 
 def _charts(family: Family, result: Result, lead: str) -> "dict[str, Chart]":
     """The charts of a result, that of its first finding first."""
-    charts = family.charts(result)
+    draw = family.charts or partial(measured.charts, family)
+    charts = draw(result)
     return dict(sorted(charts.items(), key=lambda item: item[0] != lead))
 
 

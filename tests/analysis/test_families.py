@@ -9,7 +9,7 @@ import pytest
 
 from logitbank.analysis.charts.chart import chart_caption, chart_title
 from logitbank.analysis.everything import analyses
-from logitbank.analysis.family import families
+from logitbank.analysis.families import families
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.stats.summary import summarise

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from logitbank.analysis.family import families
+from logitbank.analysis.families import families
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank

@@ -5,11 +5,11 @@ import math
 import polars as pl
 import pytest
 
+from logitbank.analysis.families import families
 from logitbank.analysis.families.lambada.findings import findings
 from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.pairs.metric import pairs_metric
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
-from logitbank.analysis.family import families
 from tests.support.piece_cases import pair_frame, piece_frame
 from tests.support.row_scores import scores_of
 from tests.support.stereotype_cases import sa_frame

@@ -1,6 +1,8 @@
 """A family of a user: registered by a call or an entry point, then as any other."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -9,11 +11,15 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from logitbank.analysis import Family, Items, Measure, Scores, family, gather_items, register
+from logitbank.analysis import Family, Items, Measure, Scores, gather_items, register
+from logitbank.analysis import families as listing
 from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.everything import analyses
-from logitbank.analysis.family import families
+from logitbank.analysis.families import families
+from logitbank.analysis.family import REGISTERED
+from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.choose import with_columns
+from logitbank.analysis.results.measured import Measured
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import VOCAB, add_pieces
@@ -47,7 +53,7 @@ MINE = Family(
 @pytest.fixture
 def mine() -> Iterator[Family]:
     yield register(MINE)
-    family._registered.pop("mine")
+    REGISTERED.pop("mine")
 
 
 def make(path: Path, seed: int) -> tuple[Bank, np.ndarray]:
@@ -100,12 +106,30 @@ def test_a_registered_family_is_in_reports_and_comparisons(mine: Family, tmp_pat
 
 def test_a_family_may_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", f"{__name__}:MINE", "logitbank_families")
-    monkeypatch.setattr(family, "entry_points", lambda group: [entry])
-    family._installed.cache_clear()
-    assert families()["mine"] is MINE
-    monkeypatch.undo()
-    family._installed.cache_clear()
-    assert "mine" not in families()
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
+    listing._load.cache_clear()
+    assert families()["mine"].measures is MINE.measures
+    REGISTERED.pop("mine")
+
+
+def test_own_tables_charts_and_sentences_replace_the_common_ones(tmp_path: Path) -> None:
+    bank, values = make(tmp_path / "a", 1)
+
+    def spread(scores: Scores, items: Items) -> dict[str, pl.DataFrame]:
+        spread = np.nanstd(items.values, axis=1)
+        return {"spread": items.checkpoints.with_columns(sd=pl.Series(spread))}
+
+    def said(result: Measured) -> list[Finding]:
+        return [Finding(text="Spread", value=result.tables()["spread"]["sd"][-1])]
+
+    own = replace(MINE, tables=spread, findings=said)
+    try:
+        study = register(own).analyze(bank)
+    finally:
+        REGISTERED.pop("mine")
+    assert list(study.tables) == ["measures", "spread"]
+    assert study.findings[0].value == pytest.approx(values[1].std())
+    assert list(study.charts) == ["measures"]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +139,10 @@ def test_a_family_may_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"name": "a b"}, "letters, digits"),
         ({"measures": ()}, "no measures"),
         ({"items": None}, "no measures, or no items"),
+        ({"analyze": print, "name": "options"}, "'options' exists"),
     ],
 )
 def test_a_family_needs_a_name_measures_and_items(change: dict[str, object], message: str) -> None:
-    from dataclasses import replace
-
     with pytest.raises(UsageError, match=message):
         register(replace(MINE, **change))  # type: ignore[arg-type]
 

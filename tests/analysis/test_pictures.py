@@ -11,7 +11,7 @@ import pytest
 import logitbank
 from logitbank.analysis.charts.chart import chart_caption, paper_specs, save_charts
 from logitbank.analysis.charts.draw import draw
-from logitbank.analysis.family import families
+from logitbank.analysis.families import families
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank

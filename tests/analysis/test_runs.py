@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.comparison.compare import compare
+from logitbank.analysis.families import families
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.stereoset import stereoset
-from logitbank.analysis.family import families
 from logitbank.analysis.frames.items import gather_items
 from logitbank.analysis.results.runs import (
     RunScores,

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 import logitbank
-from logitbank.analysis.family import families
+from logitbank.analysis.families import families
 from tests.support.command import Call, every_command
 from tests.support.paths import ROOT
 

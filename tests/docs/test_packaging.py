@@ -16,6 +16,7 @@ import pytest
 
 import logitbank
 from logitbank import analysis, engine, store
+from logitbank.analysis.families import BUILT_IN
 from scripts import source
 from scripts.install import uv_variables
 from tests.support.docs_setups import demo
@@ -114,10 +115,11 @@ DOORS = pytest.mark.parametrize(
 
 @DOORS
 def test_a_front_door_gives_every_name_that_it_lists(folder: str, package: Any) -> None:
-    text = (ROOT / folder / "__init__.py").read_text()
+    doors = [ROOT / folder / "__init__.py", *(ROOT / folder).glob("families/*/__init__.py")]
+    text = "".join(door.read_text() for door in doors)
     assert len(package.__all__) >= 6
     for name in package.__all__:
-        assert f" {name} as {name}" in text or name == "open"
+        assert f" {name} as {name}" in text or name in ("open", *BUILT_IN)
         assert getattr(package, name).__name__ == name
     assert sorted(package.__all__) == dir(package)
     with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'nothing'"):
@@ -128,7 +130,7 @@ def test_few_names_are_at_the_top_and_the_packages_below_it_are_found() -> None:
     code = "import logitbank; print(logitbank.engine.Option, logitbank.store.CheckpointId)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Option" in result.stdout, result.stderr
-    assert len(logitbank.__all__) <= 30
+    assert len({*logitbank.__all__} - {*BUILT_IN}) <= 20
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
@@ -192,6 +194,35 @@ def test_a_circle_of_imports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}}
     monkeypatch.setattr(source, "imports", lambda: ring)
     assert set(source.cycle()) == set(ring)
+
+
+def test_only_lists_of_plug_ins_name_imports_by_variables() -> None:
+    """A circle by way of any other would be unseen. The doors name what their texts import."""
+    assert source.unnamed_imports() == {
+        ("logitbank.analysis.families", "built_in"),
+        ("logitbank.engine.prompts.registry", "known_sets"),
+        ("logitbank.front_door", "front_door"),
+        ("logitbank.front_door", "find"),
+    }
+
+
+def test_a_module_imported_by_its_name_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = {"logitbank.a.b": "import_module('.c', __name__)", "logitbank.a.c": ""}
+    ring["logitbank.a.c"] = "importlib.import_module('logitbank.a.b')"
+    paths = {}
+    for name, text in ring.items():
+        paths[name] = tmp_path / f"{name[-1]}.py"
+        paths[name].write_text(text)
+    monkeypatch.setattr(source, "modules", lambda: paths)
+    monkeypatch.setattr(source, "imports", source.imports.__wrapped__)
+    assert source.imports()["logitbank.a.b"] == {"logitbank.a.c"}
+    assert set(source.cycle()) == set(ring)
+
+
+def test_the_map_of_folders_is_that_of_the_source() -> None:
+    assert source.ROOMS.read_text() == source.rooms_table(), "Run `python -m scripts.source`."
 
 
 def test_folders_and_modules_named_on_pages_exist() -> None:

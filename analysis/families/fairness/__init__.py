@@ -1,14 +1,17 @@
 """Fairness: answers by gender, their distances, ranks, tests and change points."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import with_columns, with_companions
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.fairness.metric import Fairness
+    from logitbank.analysis.families.fairness.metric import Fairness as Fairness
+    from logitbank.analysis.families.fairness.metric import fairness_metric as fairness_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
@@ -69,7 +72,7 @@ def fairness(
         A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
         banks do not have.
     """
-    from logitbank.analysis.families.fairness.metric import fairness_metric
+    from logitbank.analysis.families.fairness import metric
     from logitbank.analysis.frames.banks import check_vocab_limit
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
@@ -78,7 +81,7 @@ def fairness(
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
     if vocab_limit:
         check_vocab_limit(scores.banks, scores.prompts, scores.models)
-    result = fairness_metric(
+    result = metric.fairness_metric(
         scores, vocab_limit=vocab_limit, ties=ties, unit=unit, bootstrap=bootstrap
     )
     missing = missing_sentences(result.checkpoints, "score")
@@ -135,5 +138,9 @@ FAMILY = Family(
         ),
     },
     measures=(DELTA, *RANKS, *SHARES),
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=fairness,
 )  # fmt: skip
+register(FAMILY)

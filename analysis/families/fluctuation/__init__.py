@@ -1,13 +1,21 @@
 """Fluctuation: how pronoun scores of professions vary between checkpoints."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
+from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.fluctuation.metric import Fluctuation
+    from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
+    from logitbank.analysis.families.fluctuation.metric import (
+        corpus_frequencies as corpus_frequencies,
+    )
+    from logitbank.analysis.families.fluctuation.metric import (
+        fluctuation_metric as fluctuation_metric,
+    )
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
@@ -123,4 +131,8 @@ FAMILY = Family(
         "run_pairs": columns("measure run_a run_b r n excluded"),
         "frequent": columns("case rank occupation frequency"),
     },
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=fluctuation,
 )
+register(FAMILY)

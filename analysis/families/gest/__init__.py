@@ -1,15 +1,18 @@
 """GEST: 16 gender stereotypes."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
 from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.gest.metric import Gest
+    from logitbank.analysis.families.gest.metric import Gest as Gest
+    from logitbank.analysis.families.gest.metric import gest_metric as gest_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
@@ -45,17 +48,17 @@ def gest(
     """
     import polars as pl
 
-    from logitbank.analysis.families.gest.metric import gest_metric, read_score_files
+    from logitbank.analysis.families.gest import metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     if not banks and not predictions:
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
-    files = read_score_files(predictions, gold)
+    files = metric.read_score_files(predictions, gold)
     sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold})] if gold else []
     scores = read_scores(banks, prompts, models, family=FAMILY)
-    result = gest_metric(scores if scores.banks else None, files=files)
+    result = metric.gest_metric(scores if scores.banks else None, files=files)
     missing = missing_sentences(result.checkpoints, "version")
     return make_study(FAMILY, result, scores, missing=missing, files=sources)
 
@@ -107,5 +110,9 @@ FAMILY = Family(
         "stereotypes": columns("template stereotype part score low high published sentences"),
     },
     measures=MEASURES[:3],
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=gest,
 )
+register(FAMILY)

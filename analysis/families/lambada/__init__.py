@@ -1,14 +1,17 @@
 """LAMBADA: the last word of a passage."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import named
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.lambada.metric import Lambada
+    from logitbank.analysis.families.lambada.metric import Lambada as Lambada
+    from logitbank.analysis.families.lambada.metric import lambada_metric as lambada_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
@@ -45,15 +48,15 @@ def lambada(
     LogitbankError
         A missing bank or prompt set, what `lambada_metric` refuses, or partial results to save.
     """
-    from logitbank.analysis.families.lambada.metric import lambada_metric, write_results
+    from logitbank.analysis.families.lambada import metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
-    result = lambada_metric(scores)
+    result = metric.lambada_metric(scores)
     if save_results is not None:
-        write_results(result, save_results)
+        metric.write_results(result, save_results)
     missing = missing_sentences(result.checkpoints, "example")
     return make_study(FAMILY, result, scores, missing=missing)
 
@@ -91,5 +94,9 @@ FAMILY = Family(
             link="exp",
         ),
     ),
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=lambada,
 )
+register(FAMILY)

@@ -1,14 +1,17 @@
 """The generic family: options, correct answers, entropy and agreement of any prompts."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import named, with_columns
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.options.metric import OptionScores
+    from logitbank.analysis.families.options.metric import OptionScores as OptionScores
+    from logitbank.analysis.families.options.metric import option_scores as option_scores
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
@@ -52,15 +55,15 @@ def options(
     """
     from dataclasses import replace
 
+    from logitbank.analysis.families.options import metric
     from logitbank.analysis.families.options.findings import score_notes
-    from logitbank.analysis.families.options.metric import option_scores
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     every = replace(FAMILY, prompts=with_columns())
     scores = read_scores(banks, prompts, models, family=every, rows=entropy)
-    result = option_scores(scores, score=score, entropy=entropy)
+    result = metric.option_scores(scores, score=score, entropy=entropy)
     # The mean over runs is of sums.
     family = FAMILY if score == "sum" else replace(FAMILY, measures=())
     missing = missing_sentences(result.checkpoints, "prompt", "prompt_set")
@@ -92,7 +95,7 @@ FAMILY = Family(
         Measure(name="accuracy", text="Accuracy", form=".1%", share=True),
         Measure(name="option_probability", text="Option probability", plus=("probability",)),
     ),
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
     prompts=named(),  # those that no other family chooses
     screen={
         "answers": columns("prompt_set accuracy low high prompts tied missing"),
@@ -102,4 +105,8 @@ FAMILY = Family(
         ),
         "curves": columns("prompt_set measure value low high prompts"),
     },
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=options,
 )
+register(FAMILY)

@@ -1,14 +1,17 @@
 """Minimal pairs: which of two sentences a model finds more probable."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.pairs.metric import Pairs
+    from logitbank.analysis.families.pairs.metric import Pairs as Pairs
+    from logitbank.analysis.families.pairs.metric import pairs_metric as pairs_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
@@ -40,13 +43,13 @@ def pairs(
     LogitbankError
         A missing bank or prompt set, or what `pairs_metric` refuses.
     """
-    from logitbank.analysis.families.pairs.metric import pairs_metric
+    from logitbank.analysis.families.pairs import metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
-    result = pairs_metric(scores, group_by=group_by)
+    result = metric.pairs_metric(scores, group_by=group_by)
     missing = missing_sentences(result.checkpoints, "sentence")
     return make_study(FAMILY, result, scores, missing=missing)
 
@@ -76,5 +79,9 @@ FAMILY = Family(
     measures=(
         Measure(name="score", text="Score of pairs, percent", form=".1f", share=True, scale=100.0),
     ),
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=pairs,
 )
+register(FAMILY)

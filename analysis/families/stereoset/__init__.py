@@ -1,15 +1,18 @@
 """StereoSet: lms, ss and iCAT."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_prefix
 from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.stereoset.metric import StereoSet
+    from logitbank.analysis.families.stereoset.metric import StereoSet as StereoSet
+    from logitbank.analysis.families.stereoset.metric import stereoset_metric as stereoset_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
@@ -70,7 +73,7 @@ def stereoset(
 
     import polars as pl
 
-    from logitbank.analysis.families.stereoset.metric import stereoset_metric
+    from logitbank.analysis.families.stereoset import metric
     from logitbank.analysis.frames.banks import listed
     from logitbank.analysis.frames.candidates import BOTH, read_candidates
     from logitbank.analysis.frames.reader import read_scores
@@ -88,7 +91,7 @@ def stereoset(
         available = {step for bank in scores.banks for step in bank.steps}
         scores = replace(scores, steps=parse_steps(steps).select(available, "these banks"))
     candidates = read_candidates(scores, rules) if scores.banks else ()
-    result = stereoset_metric(chain(candidates, files))
+    result = metric.stereoset_metric(chain(candidates, files))
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
@@ -128,10 +131,10 @@ FAMILY = Family(
             text="iCAT",
             form=".1f",
             plus=("ss", "lms"),
-            functions=imported(__name__, "icat_branches"),
+            functions=lambda means: import_module(".metric", __name__).icat_branches(means),
         ),
     ),
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
     prompts=with_prefix("stereoset"),
     example="stereoset-intra",
     screen={
@@ -140,4 +143,8 @@ FAMILY = Family(
         ),
         "differences": columns("condition task domain lms ss icat icat_low icat_high"),
     },
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=stereoset,
 )
+register(FAMILY)

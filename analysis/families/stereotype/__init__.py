@@ -1,14 +1,19 @@
 """Stereotype accuracy."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import named
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.stereotype.metric import StereotypeAccuracy
+    from logitbank.analysis.families.stereotype.metric import (
+        StereotypeAccuracy as StereotypeAccuracy,
+    )
+    from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
@@ -48,13 +53,13 @@ def stereotype(
     """
     from dataclasses import replace
 
-    from logitbank.analysis.families.stereotype.metric import stereotype_metric
+    from logitbank.analysis.families.stereotype import metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
-    result = stereotype_metric(scores, bootstrap=bootstrap)
+    result = metric.stereotype_metric(scores, bootstrap=bootstrap)
     missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
     kinds = () if result.over_change is None else {*result.over_change["kind"]} - {"extremes"}
     family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS)) if kinds else FAMILY
@@ -80,11 +85,15 @@ FAMILY = Family(
     prompts=named(PRONOUNS, GENDERS),
     example=PRONOUNS,
     measures=MEASURES,
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
     screen={
         "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
         "over_change": columns(
             "measure type before after delta_before delta_after change low high"
         ),
     },
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=stereotype,
 )
+register(FAMILY)

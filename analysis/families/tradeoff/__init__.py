@@ -1,13 +1,16 @@
 """Trade-offs: a bias against an ability, checkpoint by checkpoint."""
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
+from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.tradeoff.metric import TradeOff
+    from logitbank.analysis.families.tradeoff.metric import TradeOff as TradeOff
+    from logitbank.analysis.families.tradeoff.metric import tradeoff_metric as tradeoff_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
@@ -151,4 +154,8 @@ FAMILY = Family(
             "fairness_low fairness_high"
         ),
     },
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=tradeoff,
 )
+register(FAMILY)

@@ -1,14 +1,18 @@
 """UnQover: subjects and attributes in underspecified questions."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_prefix
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.unqover.metric import Unqover
+    from logitbank.analysis.families.unqover.metric import Unqover as Unqover
+    from logitbank.analysis.families.unqover.metric import unqover_metric as unqover_metric
+    from logitbank.analysis.families.unqover.tables import unqover_instances as unqover_instances
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
@@ -41,14 +45,14 @@ def unqover(
     """
     from dataclasses import replace
 
-    from logitbank.analysis.families.unqover.metric import unqover_metric
+    from logitbank.analysis.families.unqover import metric
     from logitbank.analysis.families.unqover.tables import ALL
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY)
-    result = unqover_metric(scores, topk=topk, he_she=he_she)
+    result = metric.unqover_metric(scores, topk=topk, he_she=he_she)
     missing = missing_sentences(result.unqover.filter(split=ALL), "instance", "category")
     # The mean over runs is without a limit and without pronouns.
     family = FAMILY if topk is None and not he_she else replace(FAMILY, measures=())
@@ -87,7 +91,7 @@ FAMILY = Family(
                 name=name,
                 text=text,
                 plus=(name, "instances"),
-                functions=imported(__name__, "ratio"),
+                functions=lambda means: import_module(".metric", __name__).ratio(means),
             )
             for name, text in (
                 ("abs_c", "Mean |C|"),
@@ -96,7 +100,7 @@ FAMILY = Family(
             )
         ),
     ),
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
     prompts=with_prefix("unqover-"),
     ranks={"unqover": columns("coverage coverage_8 coverage_10")},
     example="unqover-gender",
@@ -106,4 +110,8 @@ FAMILY = Family(
             "coverage_10 instances missing"
         ),
     },
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=unqover,
 )
+register(FAMILY)

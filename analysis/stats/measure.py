@@ -40,8 +40,8 @@ class Measure:
     link: Literal["exp"] | None = None
     """`exp` of a mean of logarithms: a perplexity, or a geometric mean."""
     functions: "Callable[[Floats], Sequence[Smooth]] | None" = None
-    """Functions of the means (c, k) of the `plus` parts, which have no option orders. A number with
-    a peak, where it has no derivative, is the least of two smooth functions."""
+    """Functions of the means (c, k) of the `plus` parts, each the mean over option orders. A number
+    with a peak, where it has no derivative, is the least of two smooth functions."""
 
     @property
     def key(self) -> str:

@@ -108,13 +108,12 @@ class Design:
         self.columns = [slice(*pair) for pair in pairwise(bounds)]
         """The items of each part in each order, which follow one another."""
         self.orders = (cells["order"].rank("dense").to_numpy() - 1).astype(np.int64)
-        self.signs = np.array([1.0 if name in measure.plus else -1.0 for name in cells["part"]])
-        self.two_sided = bool(measure.minus)
         self.exact = measure.share
         self.functions = measure.functions
-        self.parts = [
-            cells["part"].to_list().index(name) for name in measure.plus if measure.functions
-        ]
+        sides = [(name,) for name in measure.plus] if measure.functions else [measure.plus]
+        signed = [(1.0, names) for names in sides] + [(-1.0, measure.minus)] * bool(measure.minus)
+        self.sides = [(sign, cells["part"].is_in(names).to_numpy()) for sign, names in signed]
+        """The sign and the cells (k,) of each side; every mean of a function is a side."""
         cluster = (axes["cluster"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.clusters = int(cluster.max(initial=-1)) + 1
         starts = [np.flatnonzero(np.diff(cluster[own], prepend=-1)) for own in self.columns]
@@ -135,15 +134,15 @@ class Design:
     def weights(self, present: Flags) -> Floats:
         """(c, k): the weight of the mean of each cell, from which cells have a value.
 
-        A side is the mean of its parts, and the number is the mean over the orders in which it has
-        both sides.
+        A side is the mean of its parts, and the number is the mean over the orders that have all of
+        its sides; a function is one of the means over these orders.
         """
         weights = np.zeros(present.shape)
         orders = np.zeros(len(present))
         for order in range(int(self.orders.max(initial=-1)) + 1):
             own, complete = np.zeros(present.shape), np.ones(len(present), bool)
-            for sign in (1.0, -1.0) if self.two_sided else (1.0,):
-                side = present & (self.orders == order) & (self.signs == sign)
+            for sign, cells in self.sides:
+                side = present & (self.orders == order) & cells
                 number = side.sum(axis=1)
                 own += sign * side / np.maximum(number, 1)[:, None]
                 complete &= number > 0
@@ -192,7 +191,10 @@ class Design:
         one, *other = (
             self._branches(*side, weights, corrections) for side in zip(sides, means, strict=True)
         )
-        items = number.max(axis=1) if self.functions else np.where(used, number, 0).sum(axis=1)
+        counts = np.where(used, number, 0)
+        items = counts.sum(axis=1)
+        if self.functions:  # an item has a value of each of the means
+            items = np.max([counts[:, cells].sum(axis=1) for _, cells in self.sides], axis=0)
         squares = np.nansum(values**2, axis=1) if self.exact else np.full(len(values), np.nan)
         return Estimate(
             *_least([[each.minus(less) for less in other[0]] if other else [each] for each in one],
@@ -245,11 +247,16 @@ class Design:
         used = weights != 0
         smooth = [Smooth(_sum_present(np.where(used, weights * means, np.nan)), weights)]
         if self.functions is not None:
-            smooth = []
-            for each in self.functions(means[:, self.parts]):
-                slopes = np.zeros(means.shape)
-                slopes[:, self.parts] = each.slopes
-                smooth.append(Smooth(each.value, slopes))
+            products = np.where(used, weights * means, np.nan)
+            smooth = [
+                Smooth(
+                    each.value,
+                    weights * sum(
+                        each.slopes[:, [at]] * cells for at, (_, cells) in enumerate(self.sides)
+                    ),
+                )
+                for each in self.functions(self._of_sides(products))
+            ]  # fmt: skip
         branches = [Branch(each.value, np.zeros((len(values), self.clusters))) for each in smooth]
         for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
             with np.errstate(invalid="ignore"):
@@ -274,15 +281,22 @@ class Design:
         sums = (part.astype(np.int64).sum(axis=1) for part in (integers, rest))
         return np.asarray(next(sums) / 2.0**20 + next(sums) / 2.0**60)
 
+    def _of_sides(self, products: Floats) -> Floats:
+        """(c, sides) sums over the cells of each side."""
+        return np.stack([_sum_present(products[:, cells]) for _, cells in self.sides], axis=1)
+
     def _deviation(self, means: Floats, weights: Floats) -> Floats:
         """Deviation of the number between option orders, (c,)."""
         products = np.where(weights != 0, weights * means, np.nan)
-        each = np.stack(
-            [_sum_present(products[:, self.orders == order]) for order in np.unique(self.orders)],
-            axis=1,
-        )
-        number = np.count_nonzero(~np.isnan(each), axis=1)
-        return seed_mean(each * number[:, None]).sd  # weights are divided by that number
+        own = [np.where(self.orders == each, products, np.nan) for each in np.unique(self.orders)]
+        # Weights are divided by the number of orders with a value.
+        number = np.sum([~np.isnan(each).all(axis=1) for each in own], axis=0)[:, None]
+        if self.functions is None:
+            values = [_sum_present(each * number) for each in own]
+        else:
+            functions = [self.functions(self._of_sides(each * number)) for each in own]
+            values = [np.min([f.value for f in order], axis=0) for order in functions]
+        return seed_mean(np.stack(values, axis=1)).sd
 
 
 def _sum_present(values: Floats) -> Floats:

@@ -109,3 +109,28 @@ def test_the_least_of_two_has_the_lesser_ends() -> None:
     assert table["value"].to_list() == pytest.approx((-np.abs(mean)).tolist(), abs=1e-12)
     assert table["low"].to_list() == pytest.approx((-np.abs(mean) - half).tolist())
     assert table["high"].to_list() == pytest.approx((-np.abs(mean) + half).tolist())
+
+
+def test_a_function_of_means_over_option_orders_is_that_of_the_means_over_orders_first() -> None:
+    """Each prompt in two orders; one order lacks a part at the second step and does not count."""
+    values = np.stack([drawn(1), drawn(2) + 1.0], axis=2)  # (steps, parts, orders, items)
+    values[1, 1, 1] = np.nan
+    names = pl.DataFrame({"item": [f"{at:03}" for at in range(ITEMS)]})
+    axes = pl.concat(
+        names.with_columns(part=pl.lit(part), order=pl.lit(order))
+        for part in ("a", "b")
+        for order in ("0", "1")
+    )
+    first, last = summarise(array_items(STEPS, axes, values.reshape(2, -1)), [PRODUCT]).iter_rows(
+        named=True
+    )
+    of_orders = values[0].mean(axis=2)  # (parts, orders)
+    assert first["value"] == pytest.approx(of_orders.mean(axis=1).prod())
+    assert first["sd"] == pytest.approx(of_orders.prod(axis=0).std(ddof=1))
+    half, _ = jackknife(values.mean(axis=2)[[0, 0]])
+    assert first["high"] - first["low"] == pytest.approx(2 * half, rel=0.01)
+    assert (first["items"], first["clusters"]) == (2 * ITEMS, ITEMS)
+    assert last["value"] == pytest.approx(values[1, :, 0].mean(axis=1).prod())
+    half, _ = jackknife(values[[1, 1], :, 0])
+    assert last["high"] - last["low"] == pytest.approx(2 * half, rel=0.01)
+    assert (last["items"], last["clusters"]) == (ITEMS, ITEMS)

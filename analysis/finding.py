@@ -10,8 +10,8 @@ class Finding:
 
     >>> print(Finding(text="Δ at step 720", value=0.739, low=0.737, high=0.741, n="192 prompts"))
     Δ at step 720: 0.739, 95% CI [0.737, 0.741], n = 192 prompts.
-    >>> print(Finding(text="The gender gap jumps from 0.04 to 0.71 at step 440."))
-    The gender gap jumps from 0.04 to 0.71 at step 440.
+    >>> print(Finding(text="The gender gap is 0.71 at step 440."))
+    The gender gap is 0.71 at step 440.
     """
 
     text: str
@@ -24,6 +24,9 @@ class Finding:
     """Sample size with its unit, and missing ones: `192 prompts (48 sentences), 3 missing`."""
     baseline: str = ""
     """Value for comparison: `0.077 at step 0`."""
+    extreme: str = ""
+    """Checkpoints between the first and the last whose value is beyond both, with its interval:
+    `highest 0.944 at step 925`."""
     figure: str = ""
     """Name of the chart that shows it."""
     form: str = ".3f"
@@ -47,10 +50,11 @@ class Finding:
 
     @property
     def basis(self) -> str:
-        """Interval, sample size, baseline and note, which follow the number."""
+        """Interval, sample size, baseline, extreme and note, which follow the number."""
         n = f"n = {self.n}" if self.n else ""
         baseline = f"baseline {self.baseline}" if self.baseline else ""
-        return ", ".join(part for part in (self.interval, n, baseline, self.note) if part)
+        parts = (self.interval, n, baseline, self.extreme, self.note)
+        return ", ".join(part for part in parts if part)
 
     def __str__(self) -> str:
         if self.value is None:

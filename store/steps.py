@@ -89,6 +89,24 @@ def run_seed(run: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def without_seed(run: str) -> str | None:
+    """A run name without the seed in it; None if it contains no seed.
+
+    A seed is `seed` or `ingredient` (of OLMo 2's second stage) with what follows it up to a number.
+
+    >>> without_seed("seed3"), without_seed("stage2-ingredient1"), without_seed("seed-large-1")
+    ('', 'stage2', '')
+    >>> without_seed("stage2"), without_seed("main")
+    (None, None)
+    """
+    words = re.split(r"[-_]", run)
+    for at, word in enumerate(words):
+        if re.fullmatch(r"(seed|ingredient)[0-9]*", word, re.ASCII | re.IGNORECASE):
+            ends = (end for end in range(at, len(words)) if words[end][-1:].isdigit())
+            return "-".join(words[:at] + words[next(ends, len(words)) + 1 :])
+    return None
+
+
 def in_order(steps: Iterable[Step]) -> list[Step]:
     """Each step once, ascending, the release last.
 

@@ -14,7 +14,7 @@ from logitbank.analysis.frames.items import Items, common_items
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
-from logitbank.analysis.results.runs import read_runs, run_difference, shared_steps
+from logitbank.analysis.results.runs import last_steps, read_runs, run_difference, seeds_by_step
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.store import Bank
@@ -149,23 +149,26 @@ def run_differences(
     Those of the families of the prompts, or of `options`; `steps` are those to compare.
     """
     one, other = (
-        [
-            (side.models[model], step)
-            for model, step in shared_steps([side.bank], prompts)
-            if model in side.models and (steps is None or step in steps)
-        ]
+        {
+            (seeds._replace(model=side.models[seeds.model]), step): runs
+            for (seeds, step), runs in seeds_by_step([side.bank], prompts).items()
+            if seeds.model in side.models and (steps is None or step in steps)
+        }
         for side in sides
     )
-    last = dict(place for place in one if place in other)
+    last = last_steps(place for place in one if place in other)
     rows = []
     for family in measuring_families(sides, prompts):
-        for model, step in last.items():
+        for seeds, step in last:
             a, b = (
-                read_runs(family, [side.bank], prompts, side.own_name(model), step)
-                for side in sides
-            )
+                read_runs(
+                    family, [side.bank], prompts,
+                    seeds._replace(model=side.own_name(seeds.model)), step, places[seeds, step],
+                )
+                for side, places in zip(sides, (one, other), strict=True)
+            )  # fmt: skip
             row = run_difference(a, b) if a and b else None
-            rows += [row | {"model": model}] if row else []
+            rows += [row | {"model": seeds.model}] if row else []
     return rows
 
 

@@ -1,9 +1,11 @@
 """Several runs of a model: the mean of a measure over runs, and how far its runs agree.
 
-A model is measured at the last step that `FEWEST_RUNS` of its runs have.
+Only runs that are seeds of the same training are averaged: their names contain a seed, and are
+equal without it, or their results have a `run_seed`. Stages of a training are not seeds of each
+other. A model is measured at the last step that `FEWEST_RUNS` of its seeds have.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -24,11 +26,12 @@ from logitbank.analysis.stats.runs_mean import FEWEST_RUNS, runs_mean
 from logitbank.analysis.stats.shares import Z95
 from logitbank.analysis.stats.summary import Branch, Design
 from logitbank.store import Bank
-from logitbank.store.steps import Step, in_order
+from logitbank.store.format.schema import CheckpointId
+from logitbank.store.steps import Step, in_order, without_seed
 from logitbank.wording import counted, step_name
 
 _PLACE = {
-    "model": pl.String, "step": pl.Int64,
+    "model": pl.String, "variant": pl.String, "step": pl.Int64,
     **dict.fromkeys(("prompts", "family", "score"), pl.String),
 }  # fmt: skip
 RUNS = {
@@ -51,7 +54,7 @@ class RunScores(NamedTuple):
     """The items of a measure in several runs of a model at one step."""
 
     place: Mapping[str, Any]
-    """Model, step, prompts, family and score, as in the tables."""
+    """Model, variant, step, prompts, family and score, as in the tables."""
     measure: Measure
     runs: list[str]
     axes: pl.DataFrame
@@ -67,40 +70,92 @@ class RunScores(NamedTuple):
         return Design(self.axes, self.measure).influences(self.values)
 
     @property
+    def largest(self) -> float | None:
+        """The largest score, if scores are shares."""
+        return abs(self.measure.scale) if self.measure.share else None
+
+    @property
     def clusters(self) -> int:
         return self.axes["cluster"].n_unique()
 
 
-def shared_steps(banks: Sequence[Bank], prompts: str) -> list[tuple[str, Step]]:
-    """Models and their steps at which enough runs have scores, in order."""
+class Seeds(NamedTuple):
+    """The seeds of one training of a model."""
+
+    model: str
+    variant: str
+    """The name of the runs without their seed, such as `stage2`; empty if they have no other."""
+
+
+def seeds_by_step(banks: Sequence[Bank], prompts: str) -> dict[tuple[Seeds, Step], list[str]]:
+    """The runs that are averaged at each step, in order of the steps.
+
+    Runs of one training have different seeds: if some have the same, they are no seeds of it.
+    """
+    found: dict[Seeds, dict[Step, dict[str, int | None]]] = {}
+    for checkpoint in _checkpoints(banks, prompts):
+        variant = without_seed(checkpoint.run)
+        if variant is None and checkpoint.run_seed is not None:
+            variant = ""
+        if variant is not None:
+            steps = found.setdefault(Seeds(checkpoint.model, variant), {})
+            steps.setdefault(checkpoint.step, {})[checkpoint.run] = checkpoint.run_seed
+    places = {}
+    for seeds, steps in found.items():
+        for step in in_order(steps):
+            known = [seed for seed in steps[step].values() if seed is not None]
+            if len(steps[step]) >= FEWEST_RUNS and len({*known}) == len(known):
+                places[seeds, step] = [*steps[step]]
+    return places
+
+
+def not_averaged(banks: Sequence[Bank], prompts: str, models: Collection[str]) -> Iterator[str]:
+    """A sentence about each of the models with enough runs at a step, none of them averaged."""
     runs: dict[str, dict[Step, set[str]]] = {}
+    for checkpoint in _checkpoints(banks, prompts):
+        runs.setdefault(checkpoint.model, {}).setdefault(checkpoint.step, set()).add(checkpoint.run)
+    averaged = {seeds.model for seeds, _ in seeds_by_step(banks, prompts)}
+    for model in sorted({*models} & runs.keys() - averaged):
+        most = max(map(len, runs[model].values()))
+        if most >= FEWEST_RUNS:
+            yield (
+                f"The {most} runs of {model} are not averaged. Only seeds of one training are: "
+                "runs that are named seed1, seed2, …, or have different values of run_seed."
+            )
+
+
+def last_steps(places: Iterable[tuple[Seeds, Step]]) -> list[tuple[Seeds, Step]]:
+    """The last step of each of the seeds; places are in order."""
+    return [*dict(places).items()]
+
+
+def _checkpoints(banks: Sequence[Bank], prompts: str) -> Iterator[CheckpointId]:
+    """The checkpoints with results of a prompt set."""
     for bank in banks:
         for deposit in bank.deposits(prompts=prompts) if prompts in bank.prompt_sets else ():
-            checkpoint = deposit.checkpoint
             if deposit.committed():
-                steps = runs.setdefault(checkpoint.model, {})
-                steps.setdefault(checkpoint.step, set()).add(checkpoint.run)
-    return [
-        (model, step)
-        for model, steps in runs.items()
-        for step in in_order(steps)
-        if len(steps[step]) >= FEWEST_RUNS
-    ]
+                yield deposit.checkpoint
 
 
 def read_runs(
-    family: Family, banks: Sequence[Bank], prompts: str, model: str, step: Step
+    family: Family,
+    banks: Sequence[Bank],
+    prompts: str,
+    seeds: Seeds,
+    step: Step,
+    runs: Collection[str],
 ) -> RunScores | None:
-    """The scores of all runs of a model at a step; None as for `run_scores`."""
+    """The scores of these runs of a model at a step; None as for `run_scores`."""
     assert family.items is not None
     try:
-        items = family.items(Scores(banks, (prompts,), [model], steps=[step]))
+        items = family.items(Scores(banks, (prompts,), [seeds.model], steps=[step]))
     except NoRowsError:  # blocks without these prompts
         return None
     place = {
-        "model": model, "step": step, "prompts": prompts, "family": family.name,
+        **seeds._asdict(), "step": step, "prompts": prompts, "family": family.name,
         "score": family.measures[0].name,
     }  # fmt: skip
+    items = items.at(np.flatnonzero(items.checkpoints["run"].is_in(runs)))
     return run_scores(items, family.measures[0], place)
 
 
@@ -137,9 +192,12 @@ def run_tables(
     checkpoints = {*enough.select("model", "step").iter_rows()}
     found = []
     for name in scores.sets if checkpoints else ():
-        last = dict(place for place in shared_steps(scores.banks, name) if place in checkpoints)
-        for model, step in last.items():
-            of_runs = read_runs(family, scores.banks, name, model, step)
+        places = seeds_by_step(scores.banks, name)
+        for seeds, step in last_steps(
+            place for place in places if (place[0].model, place[1]) in checkpoints
+        ):
+            runs_of = places[seeds, step]
+            of_runs = read_runs(family, scores.banks, name, seeds, step, runs_of)
             found += [of_runs] if of_runs else []
     return agreement_tables(found) if found else {}
 
@@ -155,7 +213,7 @@ def agreement_tables(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
 
 def _mean_row(scores: RunScores) -> dict[str, Any]:
     own = scores.scores
-    found = runs_mean(own)
+    found = runs_mean(own, largest=scores.largest)
     return {
         **scores.place, "value": found.value, "sd": float(own.value.std(ddof=1)),
         "low": found.low, "high": found.high, "runs": len(own.value),
@@ -191,7 +249,7 @@ def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
         values = side.values[runs][:, both[name].to_numpy()]
         sides.append(side._replace(axes=both.select(keys), values=values))
     scores = [side.scores for side in sides]
-    found = runs_mean(*scores, paired=paired)
+    found = runs_mean(*scores, paired=paired, largest=a.largest)
     return {
         **a.place, "a": float(scores[0].value.mean()), "b": float(scores[1].value.mean()),
         "difference": found.value, "low": found.low, "high": found.high,
@@ -209,7 +267,7 @@ def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
         )
         yield Finding(
             text=(
-                f"{measure.text} of {row['prompts']}, mean over runs of {row['model']} at "
+                f"{measure.text} of {row['prompts']}, mean over runs of {_trained(row)} at "
                 f"{step_name(row['step'])}, B minus A"
             ),
             value=row["difference"], low=row["low"], high=row["high"],
@@ -223,7 +281,7 @@ def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
     """The mean over runs, the agreement of runs, and outlying runs; none without tables."""
     for row in tables["runs"].iter_rows(named=True) if tables else ():
         measure = _measure(row)
-        where = f"{row['model']} at {step_name(row['step'])}"
+        where = f"{_trained(row)} at {step_name(row['step'])}"
         if len(tables["runs"]["prompts"].unique()) > 1:
             where += f", {row['prompts']}"
         yield Finding(
@@ -233,6 +291,11 @@ def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
             + missing_text(row["missing"]),
         )  # fmt: skip
         yield from _agreement(tables["agreement"].filter(same_as(row, _PLACE)), where)
+
+
+def _trained(row: Mapping[str, Any]) -> str:
+    """The model, and which of its trainings the seeds are of."""
+    return f"{row['model']} {row['variant']}".rstrip()
 
 
 def _measure(row: Mapping[str, Any]) -> Measure:

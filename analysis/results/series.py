@@ -1,7 +1,10 @@
 """The sentences of findings: value at a checkpoint, change from the first, shift, missing items."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -11,6 +14,7 @@ from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
 from logitbank.store.format.schema import folder_name
+from logitbank.store.steps import without_seed
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
@@ -25,6 +29,17 @@ def by_series(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     groups = table.partition_by("model", "run", maintain_order=True)
     for rows in groups:
         yield f"{series_name(rows.row(0, named=True))}: " if len(groups) > 1 else "", rows
+
+
+def by_seeds(table: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
+    """The rows of each run, those of seeds of one training together."""
+    found: dict[tuple[str, str], list[pl.DataFrame]] = {}
+    for rows in table.partition_by("model", "run", maintain_order=True):
+        model, run = rows.row(0, named=True)["model"], rows.row(0, named=True)["run"]
+        variant = without_seed(run)
+        key = (model, f"run {run}" if variant is None else variant)
+        found.setdefault(key, []).append(rows)
+    yield from found.values()
 
 
 def series_name(row: Row) -> str:
@@ -110,8 +125,33 @@ def about(row: Row, figure: str = "") -> dict[str, Any]:
 
 def from_row(row: Row, column: str, text: str, *, figure: str = "", **facts: Any) -> Finding:
     """A finding about a number of a row, with its interval: `<column>_low`, or `low`; and so on."""
-    ends = {end: row.get(f"{column}_{end}", row.get(end)) for end in ("low", "high")}
-    return Finding(text=text, value=row[column], **ends, **{**about(row, figure), **facts})
+    low, high = ends_of(row, column)
+    shown = {"low": low, "high": high, **about(row, figure), **facts}
+    return Finding(text=text, value=row[column], **shown)
+
+
+def ends_of(row: Row, column: str) -> tuple[float, float]:
+    """The ends of the interval of a number: `<column>_low`, or `low`; NaN without one."""
+    ends = (row.get(f"{column}_{end}", row.get(end)) for end in ("low", "high"))
+    low, high = (math.nan if end is None else float(end) for end in ends)
+    return low, high
+
+
+def extremes(rows: pl.DataFrame, column: str) -> list[Row]:
+    """The highest and the lowest checkpoint of a curve, in order, if they are no end of it.
+
+    The interval of each is beyond those of the first and the last checkpoint.
+    """
+    known = rows.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
+    if len(known) < 3:
+        return []
+    ends = [ends_of(known.row(at, named=True), column) for at in (0, -1)]
+    found = []
+    for at in {int(known[column].arg_max() or 0), int(known[column].arg_min() or 0)}:
+        low, high = ends_of(row := known.row(at, named=True), column)
+        if all(low > end[1] for end in ends) or all(high < end[0] for end in ends):
+            found.append((at, row))
+    return [row for _, row in sorted(found, key=itemgetter(0))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +184,23 @@ class Curve:
 
     def now(self) -> Finding:
         """The value at the last checkpoint."""
-        return self.at(self.last)
+        return self.at(self.last, extreme=self._extreme())
+
+    def _extreme(self) -> str:
+        """The extremes within the curve as text."""
+        last = self.last[self.column]
+        return " and ".join(
+            f"{'highest' if row[self.column] > last else 'lowest'} "
+            f"{formatted(row[self.column], self.form)} at {step_name(row['step'])}"
+            for row in extremes(self.rows, self.column)
+        )
 
     def from_first(self) -> Finding:
         """The value at the last checkpoint, with that at the first if there are several."""
         first = self.rows.row(0, named=True)
         before = f"{formatted(first[self.column], self.form)} at {step_name(first['step'])}"
-        return self.at(self.last, baseline=before if len(self.rows) > 1 else "")
+        baseline = before if len(self.rows) > 1 else ""
+        return self.at(self.last, baseline=baseline, extreme=self._extreme())
 
     def highest(self) -> Iterator[Finding]:
         """The highest value, if it is not that of the last checkpoint."""
@@ -178,6 +228,25 @@ class Curve:
             form=f"+{self.form.lstrip('+')}", n=n, figure=self.figure,
             baseline=f"{step_name(row['baseline_step'])}{untrained}, paired",
         )  # fmt: skip
+
+
+def with_extreme(headline: Finding, findings: Sequence[Finding]) -> Finding:
+    """The headline, with checkpoints between the first and the last that are beyond both.
+
+    They are those of the first number of the headline's chart, model and run.
+    """
+    for each in findings:
+        if each.value is not None and (each.figure, each.series) == (
+            headline.figure, headline.series
+        ):  # fmt: skip
+            steps = re.findall(r" at (step [\d,]+)", each.extreme)
+            if not each.extreme or all(step in headline.text for step in steps):
+                return headline
+            model, run = each.series
+            name = each.text.rpartition(" at ")[0]
+            name = name.removeprefix(f"{series_name({'model': model, 'run': run})}: ")
+            return replace(headline, extreme=f"{name}: {each.extreme}")
+    return headline
 
 
 def totals(table: pl.DataFrame, texts: Mapping[str, str]) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ from logitbank.analysis.frames.reader import ScanCache, Scores, read_scores
 from logitbank.analysis.results import measured
 from logitbank.analysis.results.crowd import digest, model_table
 from logitbank.analysis.results.measured import Measured
-from logitbank.analysis.results.runs import run_findings, run_tables
-from logitbank.analysis.results.series import CROWD, missing_sentences
+from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
+from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
@@ -78,12 +78,16 @@ def make_study(
     of_runs = run_tables(family, scores, tables)
     find = family.findings or partial(measured.findings, family)
     found = find(result)
+    found[:1] = [with_extreme(headline, found[1:]) for headline in found[:1]]
     wrong = [
         each
         for bank in scores.banks
         for each in copied_weights(bank.deposits())
         if each.checkpoint.model in names
     ]
+    if family.items is not None and family.measures:
+        notes = (not_averaged(scores.banks, prompts, names) for prompts in scores.sets)
+        missing = [*missing, *dict.fromkeys(note for each in notes for note in each)]
     lead = found[0].figure if found else ""
     found = [_with_note(finding, wrong) for finding in found]
     copied = [

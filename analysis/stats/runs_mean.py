@@ -9,6 +9,7 @@ import numpy as np
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, t_quantile
+from logitbank.analysis.stats.shares import wilson
 from logitbank.analysis.stats.summary import EPSILON, Branch
 
 FEWEST_RUNS = 3
@@ -24,7 +25,13 @@ class RunsMean(NamedTuple):
     high: float
 
 
-def runs_mean(runs: Branch, others: Branch | None = None, *, paired: bool = True) -> RunsMean:
+def runs_mean(
+    runs: Branch,
+    others: Branch | None = None,
+    *,
+    paired: bool = True,
+    largest: float | None = None,
+) -> RunsMean:
     r"""The mean score of runs, or of `others` minus that of `runs`, with its uncertainty.
 
     R runs have the scores :math:`\theta_i`, to whose errors each of C clusters of examples adds
@@ -38,6 +45,11 @@ def runs_mean(runs: Branch, others: Branch | None = None, *, paired: bool = True
     runs, others
         Scores (r,) and influences (r, k) of all runs, of the same examples. If paired, run i of
         both sides has the same seed; otherwise their numbers of runs may differ.
+    largest
+        The largest value of scores that are shares: 1, or 100 for percent. The interval of a mean
+        is then Wilson's with that t, for as many examples as have this variance: no end is below 0
+        or above the largest value. For a score of 0 or the largest value, these are the C clusters.
+        An interval of a difference ends at the largest value and its negative. (Not in the papers.)
 
     References
     ----------
@@ -57,13 +69,26 @@ def runs_mean(runs: Branch, others: Branch | None = None, *, paired: bool = True
     of_examples, clusters = float(np.sum(np.square(added))), runs.influence.shape[1]
     run_variance = sum(variance for variance, _ in of_runs)
     variance = max(run_variance, of_examples, run_variance + of_examples - common)
-    half = float("nan")
     enough = clusters >= FEWEST_CLUSTERS and min(number for _, number in of_runs) >= FEWEST_RUNS
-    if enough and variance > EPSILON**2:
+    if not enough:
+        return RunsMean(value, float("nan"), float("nan"))
+    if largest is not None and others is None and value in (0, largest):
+        low, high = wilson(value / largest, clusters, t_quantile(clusters - 1))
+        return RunsMean(value, largest * float(low), largest * float(high))
+    half = float("nan")
+    if variance > EPSILON**2:
         parts = [*of_runs, (of_examples, clusters)]
         degrees = variance**2 / sum(part**2 / (number - 1) for part, number in parts)
-        half = float(t_quantile(degrees) * np.sqrt(variance))
-    return RunsMean(value, value - half, value + half)
+        t = t_quantile(degrees)
+        half = float(t * np.sqrt(variance))
+        if largest is not None and others is None:
+            worth = value * (largest - value) / variance
+            low, high = wilson(value / largest, worth, t)
+            return RunsMean(value, largest * float(low), largest * float(high))
+    low, high = value - half, value + half
+    if largest is not None:
+        low, high = max(low, -largest), min(high, largest)
+    return RunsMean(value, low, high)
 
 
 def _variance(values: Floats) -> Floats:

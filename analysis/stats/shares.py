@@ -24,12 +24,12 @@ def standard_error(share: pl.Expr, count: pl.Expr) -> pl.Expr:
     return pl.when(count > 1).then(spread).otherwise(float("nan"))
 
 
-def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
+def wilson(share: ArrayLike, count: ArrayLike, z: ArrayLike = Z95) -> Interval:
     r"""95 % score interval of a share, which is within [0, 1] and has a width at 0 and 1.
 
     With :math:`z=1.96`: :math:`\frac{p+z^2/2n\pm z\sqrt{p(1-p)/n+z^2/4n^2}}{1+z^2/n}`. `share`
     and `count` are (c,); NaN without examples. If ties count half, it is a little too
-    wide.
+    wide. `z` is a quantile of t if the count is estimated from few units.
 
     References
     ----------
@@ -43,9 +43,9 @@ def wilson(share: ArrayLike, count: ArrayLike) -> Interval:
     """
     p, n = np.asarray(share, np.float64), np.asarray(count, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z2 = Z95**2 / n
+        z2 = np.square(z) / n
         centre = (p + z2 / 2) / (1 + z2)
-        half = Z95 * np.sqrt(p * (1 - p) / n + z2 / (4 * n)) / (1 + z2)
+        half = z * np.sqrt(p * (1 - p) / n + z2 / (4 * n)) / (1 + z2)
     # At a share of 0 the two are equal, but centre - half is 1e-17; likewise at 1.
     low: Floats = np.where((p == 0) & (n > 0), 0, np.clip(centre - half, 0, 1))
     high: Floats = np.where((p == 1) & (n > 0), 1, np.clip(centre + half, 0, 1))

@@ -68,7 +68,8 @@ def test_a_change_point_is_the_headline_and_is_found_with_its_levels(made: Fairn
     result = with_gap(made, (0.02, -0.05, 0.70, 0.72))
     found = findings(with_change(result, mean_before=0.041, mean_after=0.718))
     assert found[0].text == (
-        "The gender gap jumps from 0.04 to 0.72 between steps 10 and 20 (higher error for women)."
+        "The gender gap jumps between steps 10 and 20: mean 0.04 before, 0.72 after "
+        "(higher error for women)."
     )
     assert len(found[0].text.split()) <= 18
     shift = named(found, "mean shift between steps")
@@ -95,7 +96,7 @@ def test_no_direction_is_claimed_that_the_last_interval_does_not_show(made: Fair
     change = {"mean_before": -0.015, "mean_after": 0.03}
     turned = {"mean_before": -0.3, "mean_after": 0.5}
     text = findings(with_change(with_gap(made, (-0.3, -0.3, 0.5, 0.5)), **turned))[0].text
-    assert "turns from −0.30 to +0.50" in text
+    assert "turns between steps 10 and 20: mean −0.30 before, +0.50 after" in text
     near = findings(with_change(with_gap(made, (0.0, 0.0, 0.03, 0.03), half=0.05), **change))
     assert "includes 0" in near[0].text
     for gap, half in (((0.0, 0.0, 0.1, -0.04), 0.01), ((0.0, 0.0, 0.03, 0.03), nan)):

@@ -504,14 +504,12 @@ def runs_of_shares(path: Path, shares: dict[tuple[str, int], float], spread: flo
 
 def test_the_headline_is_what_changes_most_for_its_interval_over_all_runs(tmp_path: Path) -> None:
     """Accuracy stays at 0 while the share goes from 0.10 to 0.45, and to 0.40 in another run."""
-    runs = {("main", 0): 0.1, ("main", 9): 0.45, ("s1", 0): 0.1, ("s1", 9): 0.4}
+    runs = {("seed0", 0): 0.1, ("seed0", 9): 0.45, ("seed1", 0): 0.1, ("seed1", 9): 0.4}
     study = logitbank.options(runs_of_shares(tmp_path / "b", runs))
     assert not any("sentence_id" in chart_caption(chart) for chart in study.charts.values())
     (first, *_) = study.findings
     assert first.text == (
-        "Option probability of “yes” 0.100 → 0.425 from step 0 to step 9, mean of 2 runs"
-    ) or first.text == (
-        "Option probability of “no” 0.900 → 0.575 from step 0 to step 9, mean of 2 runs"
+        "Option probability of “yes” 0.100 → 0.425 from step 0 to step 9, mean of 2 seeds"
     )
     assert next(iter(study.charts)) == first.figure == "option_probability"
     assert [str(f) for f in study.findings].count(str(first)) == 1
@@ -522,6 +520,20 @@ def test_an_interval_that_ends_at_0_counts_too(tmp_path: Path) -> None:
     runs = {("main", 0): 0.25, ("main", 9): 0.75}
     study = logitbank.options(runs_of_shares(tmp_path / "b", runs, spread=0.24))
     assert study.findings[0].text == "Accuracy 0.0% → 100.0% from step 0 to step 9"
+
+
+def test_a_rise_and_fall_is_in_the_headline_if_its_interval_is_beyond_both_ends(
+    tmp_path: Path,
+) -> None:
+    runs = {("main", 0): 0.06, ("main", 4): 0.9, ("main", 5): 0.94, ("main", 9): 0.05}
+    (first, *more) = logitbank.options(runs_of_shares(tmp_path / "a", runs)).findings
+    text = "Option probability of “yes” 0.060 → 0.940 at step 5 → 0.050 from step 0 to step 9"
+    assert first.text == text
+    assert any("baseline 0.060 at step 0, highest 0.940 at step 5." in str(each) for each in more)
+    runs[("main", 4)] = runs[("main", 5)] = 0.07
+    for each in logitbank.options(runs_of_shares(tmp_path / "b", runs, spread=0.04)).findings:
+        assert not each.extreme
+        assert each.text.count("→") <= 1
 
 
 def test_no_headline_says_that_a_number_becomes_itself(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ from tests.support.made_once import made_once
 
 pytestmark = pytest.mark.numerical
 
-PLACE = {"model": "m", "step": 8, "prompts": "p", "family": "options", "score": "accuracy"}
+PLACE = {
+    "model": "m", "variant": "", "step": 8, "prompts": "p", "family": "options",
+    "score": "accuracy",
+}  # fmt: skip
 RUNS = ("seed0", "seed1", "seed2", "seed3")
 
 
@@ -125,7 +128,7 @@ def bank_of_terms(path: Path) -> Bank:
 
 def test_the_mean_over_terms_of_stereoset_is_its_score(tmp_path: Path) -> None:
     study = stereoset(bank_of_terms(tmp_path / "bank"))
-    scores = study.tables["scores"].filter(step=8, domain="overall")
+    scores = study.tables["scores"].filter(pl.col("run") != "main", step=8, domain="overall")
     found = study.tables["runs"]
     assert found["prompts"].to_list() == ["stereoset-inter", "stereoset-intra"]
     for task, value in zip(("intersentence", "intrasentence"), found["value"], strict=True):
@@ -215,3 +218,39 @@ def test_the_outlying_run_is_named() -> None:
     scores = runs_of(equal)
     assert scores is not None
     assert len([*run_findings(agreement_tables([scores]))]) == 2
+
+
+def test_runs_that_are_stages_are_not_averaged_and_seeds_of_a_stage_are(tmp_path: Path) -> None:
+    """As in OLMo 2, whose second stage has three ingredients at the same step as the first."""
+    bank = Bank.create(tmp_path / "olmo")
+    add_prompts(bank, steps=())
+    runs = ["stage1", "main", *(f"stage2-ingredient{number}" for number in (1, 2, 3))]
+    for seed, run in enumerate(runs):
+        fill(bank, CheckpointId("olmo", run, 8), keep="options", seed=seed)
+    study = families()["options"].analyze(bank, prompts="winobias")
+    (row,) = study.tables["runs"].to_dicts()
+    of_stage = study.tables["answers"].filter(pl.col("run").str.starts_with("stage2"))
+    assert (row["variant"], row["runs"]) == ("stage2", 3)
+    assert row["value"] == pytest.approx(of_stage["accuracy"].mean())
+    assert any("mean over runs of olmo stage2 at step 8" in each for each in study.summary)
+
+
+@pytest.mark.parametrize(
+    ("runs", "averaged"),
+    [
+        ([("main", None), ("ext", None), ("decay", None)], False),
+        ([("a", 1), ("b", 2), ("c", 3)], True),
+        ([("stage1", 1), ("stage2", 1), ("stage3", 1)], False),
+    ],
+)
+def test_runs_are_seeds_by_name_or_by_their_declared_seed(
+    tmp_path: Path, runs: list[tuple[str, int | None]], averaged: bool
+) -> None:
+    bank = Bank.create(tmp_path / "bank")
+    add_prompts(bank, steps=())
+    for at, (run, seed) in enumerate(runs):
+        fill(bank, CheckpointId("toy", run, 8, seed), keep="options", seed=at)
+    study = families()["options"].analyze(bank, prompts="winobias")
+    assert ("runs" in study.tables) == averaged
+    note = "The 3 runs of toy are not averaged."
+    assert any(each.startswith(note) for each in study.missing) != averaged

@@ -1,9 +1,13 @@
 """The sentences about a number over training, which every family takes from one place."""
 
+import math
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
-from logitbank.analysis.results.series import Curve, size, totals
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results.series import Curve, size, totals, with_extreme
 
 
 def rows(*values: float, missing: int = 0, step: int | None = 8) -> pl.DataFrame:
@@ -82,3 +86,28 @@ def test_totals_are_of_what_occurs() -> None:
     table = pl.DataFrame({"tied": [0, 1200], "inexact": [0, 0]})
     found = totals(table, {"tied": "ranks are ties", "inexact": "ranks are bounds"})
     assert [each.text for each in found] == ["1,200 ranks are ties."]
+
+
+def course(*points: tuple[float, float, float]) -> Curve:
+    """A curve of values and the ends of their intervals."""
+    table = pl.DataFrame([*points], schema=["score", "low", "high"], orient="row")
+    place = {"model": pl.lit("toy"), "run": pl.lit("main"), "step": pl.int_range(pl.len())}
+    return Curve(table.with_columns(**place), "score", "toy: Score", "9 pairs", ".2f", "pairs")
+
+
+def test_an_inner_extreme_is_named_if_its_interval_is_beyond_both_ends() -> None:
+    start, end = (0.2, 0.1, 0.3), (0.5, 0.4, 0.6)
+    assert course(start, (0.7, 0.61, 0.8), end).now().extreme == "highest 0.70 at step 1"
+    assert course(start, (0.7, 0.59, 0.8), end).now().extreme == ""
+    assert course(start, (0.7, math.nan, math.nan), end).now().extreme == ""
+    both = course(start, (0.05, 0.0, 0.09), (0.7, 0.61, 0.8), end).from_first()
+    assert both.extreme == "lowest 0.05 at step 1 and highest 0.70 at step 2"
+
+
+def test_the_headline_has_the_extreme_of_its_number() -> None:
+    peak = course((0.2, 0.1, 0.3), (0.7, 0.61, 0.8), (0.5, 0.4, 0.6)).now()
+    headline = Finding(text="It is 0.5.", figure="pairs", series=("toy", "main"))
+    named = with_extreme(headline, [peak])
+    assert str(named) == "It is 0.5, Score: highest 0.70 at step 1."
+    for other in (replace(headline, figure="x"), replace(headline, text="It was 0.7 at step 1.")):
+        assert with_extreme(other, [peak]) == other

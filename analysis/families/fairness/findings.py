@@ -99,7 +99,8 @@ def _changed(change: Row) -> str:
     smaller, larger = sorted((abs(before), abs(after)))
     if before * after < 0 and 10 * smaller > larger:  # else one of them is next to nothing
         sizes, verb = [formatted(level, "+.2f") for level in (before, after)], "turns"
-    return f"{'gradually ' if gradual else ''}{verb} from {sizes[0]} to {sizes[1]} {where}"
+    how = "gradually " if gradual else ""
+    return f"{how}{verb} {where}: mean {sizes[0]} before, {sizes[1]} after"
 
 
 def _side(end: Row, delta: float) -> str:

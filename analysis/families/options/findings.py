@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import nan, sqrt
+from itertools import pairwise
+from math import isclose, nan, sqrt
+from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
@@ -15,12 +17,15 @@ from logitbank.analysis.results.series import (
     Curve,
     Row,
     about,
+    by_seeds,
     by_series,
     change_findings,
+    extremes,
     figure_name,
     series_name,
     size,
 )
+from logitbank.store.steps import without_seed
 from logitbank.wording import counted, step_name
 
 KEYS = ("model", "run", "prompt_set")
@@ -84,13 +89,15 @@ def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
 
 
 class _Move(NamedTuple):
-    """A number of a model's runs at their first and last checkpoints."""
+    """A number of a run, or of seeds, at the first and last checkpoints and extremes between."""
 
     finding: Finding
     """The words for it in a sentence."""
     change: float
     surprise: float
     """The change in half widths of its interval; 0 without one."""
+    rise: float
+    """The change to the first extreme, or to the last checkpoint."""
 
 
 def _headline(result: OptionScores) -> Finding | None:
@@ -108,44 +115,89 @@ def _headline(result: OptionScores) -> Finding | None:
     moves = []
     for figure, table, column, keys, what, form in parts:
         known = table.drop_nulls(column).filter(pl.col(column).is_not_nan())
-        for part in known.partition_by("prompt_set", "model", *keys, maintain_order=True):
+        for part in known.partition_by("prompt_set", *keys, maintain_order=True):
             name = what or f"Option probability of “{part['option'][0].strip()}”"
-            moves.append(_move(part, column, name, form, figure, result))
+            moves += [_move(runs, column, name, form, figure, result) for runs in by_seeds(part)]
     shown = [move for move in moves if "→" in move.finding.text] or moves
-    return max(shown, key=lambda move: (move.surprise, move.change)).finding if shown else None
+    if not shown:
+        return None
+    best = max(shown, key=lambda move: (move.surprise, move.change))
+    # One of two options mirrors the other up to rounding: the one that rises first is shown.
+    alike = [
+        move
+        for move in shown
+        if isclose(move.surprise, best.surprise, rel_tol=1e-6)
+        and isclose(move.change, best.change, rel_tol=1e-6)
+    ]
+    mirrors = (move for move in alike if move.finding.figure == alike[0].finding.figure)
+    return max(mirrors, key=attrgetter("rise")).finding
 
 
 def _move(
-    rows: pl.DataFrame, column: str, what: str, form: str, figure: str, result: OptionScores
+    runs: Sequence[pl.DataFrame],
+    column: str,
+    what: str,
+    form: str,
+    figure: str,
+    result: OptionScores,
 ) -> _Move:
-    """The mean over runs at their first and last checkpoints; its interval is that of one run."""
-    runs = [part for _, part in by_series(rows)]
+    """The mean of a run, or over seeds, at the first and the last checkpoint and between them.
+
+    The interval is that of one run.
+    """
     ends = [[part.row(at, named=True) for part in runs] for at in (0, -1)]
-    before, after = (fmean(row[column] for row in side) for side in ends)
-    half = sqrt(sum(_half_width(side) ** 2 for side in ends))
-    change = abs(after - before)
-    surprise = change / half if half > 0 else 0.0
-    sets, models = (result.checkpoints[name].n_unique() for name in ("prompt_set", "model"))
     first, last = ends[0][0], ends[1][0]
+    same_steps = all({*part["step"]} == {*runs[0]["step"]} for part in runs)
+    places = ends
+    if same_steps:
+        places = [[*rows] for rows in zip(*(part.rows(named=True) for part in runs), strict=True)]
+    course = pl.DataFrame([_mean_row(rows, column) for rows in places])
+    inner = extremes(course, "value") if same_steps else []
+    points = [course.row(0, named=True), *inner, course.row(-1, named=True)]
+    moved = [_moved(*pair) for pair in pairwise(points)]
+    sets, models = (result.checkpoints[name].n_unique() for name in ("prompt_set", "model"))
+    trainings = [*by_seeds(result.checkpoints.filter(model=first["model"]))]
     prefix = f"{first['model']}: " if models > 1 else ""
+    if len(trainings) > 1:
+        variant = without_seed(first["run"])
+        run = first["run"] if len(runs) == 1 or not variant else variant
+        prefix = f"{series_name({'model': first['model'], 'run': run})}: "
     prefix += f"{first['prompt_set']}, " if sets > 1 else ""
-    old, new = formatted(before, form), formatted(after, form)
+    values = [formatted(point["value"], form) for point in points]
+    between = [f"{value} at {step_name(row['step'])}" for value, row in
+               zip(values[1:-1], inner, strict=True)]  # fmt: skip
+    value = " → ".join([values[0], *between, values[-1]])
+    if len({*values}) == 1:
+        value = f"stays at {values[0]}"
     steps = f"from {step_name(first['step'])} to {step_name(last['step'])}"
-    value = f"{old} → {new}" if old != new else f"stays at {new}"
     if all(len(part) == 1 for part in runs):
-        steps, value = f"at {step_name(last['step'])}", new
-    elif any({*part["step"]} != {*runs[0]["step"]} for part in runs):
+        steps, value = f"at {step_name(last['step'])}", values[-1]
+    elif not same_steps:
         steps = "from the first to the last checkpoint"
     found = Finding(
         text=f"{prefix}{what} {value} {steps}", form=form, n=size("prompts", "sentences")(last),
         figure=figure_name(figure, first["prompt_set"], sets > 1),
     )  # fmt: skip
     if len(runs) > 1:
-        found = replace(found, text=f"{found.text}, mean of {len(runs)} runs")
+        found = replace(found, text=f"{found.text}, mean of {len(runs)} seeds")
     else:
         series = (last["model"], last["run"])
         found = replace(found, low=last.get("low"), high=last.get("high"), series=series)
-    return _Move(found, change, surprise)
+    change, surprise = max(moved, key=itemgetter(1))
+    return _Move(found, change, surprise, points[1]["value"] - points[0]["value"])
+
+
+def _moved(one: Row, other: Row) -> tuple[float, float]:
+    """The difference of two checkpoints, and in half widths of its interval; 0 without one."""
+    change = abs(other["value"] - one["value"])
+    half = sqrt(sum((row["high"] - row["low"]) ** 2 for row in (one, other))) / 2
+    return change, change / half if half > 0 else 0.0
+
+
+def _mean_row(rows: Sequence[Row], column: str) -> Row:
+    """The mean of a number over runs at a checkpoint, with the interval of independent ones."""
+    value, half = fmean(row[column] for row in rows), _half_width(rows)
+    return {"step": rows[0]["step"], "value": value, "low": value - half, "high": value + half}
 
 
 def _half_width(rows: Sequence[Row]) -> float:

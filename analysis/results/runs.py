@@ -192,12 +192,11 @@ def run_tables(
     checkpoints = {*enough.select("model", "step").iter_rows()}
     found = []
     for name in scores.sets if checkpoints else ():
-        places = seeds_by_step(scores.banks, name)
-        for seeds, step in last_steps(
-            place for place in places if (place[0].model, place[1]) in checkpoints
-        ):
-            runs_of = places[seeds, step]
-            of_runs = read_runs(family, scores.banks, name, seeds, step, runs_of)
+        by_step = seeds_by_step(scores.banks, name)
+        measured = [place for place in by_step if (place[0].model, place[1]) in checkpoints]
+        for seeds, step in last_steps(measured):
+            own = by_step[seeds, step]
+            of_runs = read_runs(family, scores.banks, name, seeds, step, own)
             found += [of_runs] if of_runs else []
     return agreement_tables(found) if found else {}
 

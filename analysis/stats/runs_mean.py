@@ -73,22 +73,25 @@ def runs_mean(
     if not enough:
         return RunsMean(value, float("nan"), float("nan"))
     if largest is not None and others is None and value in (0, largest):
-        low, high = wilson(value / largest, clusters, t_quantile(clusters - 1))
-        return RunsMean(value, largest * float(low), largest * float(high))
+        return _share(value, largest, clusters, float(t_quantile(clusters - 1)))
     half = float("nan")
     if variance > EPSILON**2:
         parts = [*of_runs, (of_examples, clusters)]
         degrees = variance**2 / sum(part**2 / (number - 1) for part, number in parts)
-        t = t_quantile(degrees)
-        half = float(t * np.sqrt(variance))
+        t = float(t_quantile(degrees))
+        half = t * float(np.sqrt(variance))
         if largest is not None and others is None:
-            worth = value * (largest - value) / variance
-            low, high = wilson(value / largest, worth, t)
-            return RunsMean(value, largest * float(low), largest * float(high))
+            return _share(value, largest, value * (largest - value) / variance, t)
     low, high = value - half, value + half
     if largest is not None:
         low, high = max(low, -largest), min(high, largest)
     return RunsMean(value, low, high)
+
+
+def _share(value: float, largest: float, count: float, t: float) -> RunsMean:
+    """A mean of shares up to `largest`, which is worth so many examples."""
+    low, high = (float(end) for end in wilson(value / largest, count, t))
+    return RunsMean(value, largest * low, largest * high)
 
 
 def _variance(values: Floats) -> Floats:

@@ -41,7 +41,7 @@ def wilson(share: ArrayLike, count: ArrayLike, z: ArrayLike = Z95) -> Interval:
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([0.0, 0.237], [0.278, 0.763])
     """
-    p, n = np.asarray(share, np.float64), np.asarray(count, np.float64)
+    p, n, z = (np.asarray(each, np.float64) for each in (share, count, z))
     with np.errstate(divide="ignore", invalid="ignore"):
         z2 = np.square(z) / n
         centre = (p + z2 / 2) / (1 + z2)

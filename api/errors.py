@@ -14,7 +14,7 @@ LogitbankError
 ├── EngineError           a model run without usable numbers
 │   ├── ReferenceCheckError  an engine that disagrees with plain transformers
 │   ├── HeadError         a model whose logits are not LM head × hidden state
-│   └── DeviceError       a GPU that does not support the requested computation
+│   └── DeviceError       a GPU that torch cannot use, or that does not support the computation
 ├── DrawingError          charts that this machine cannot draw
 ├── DiskSpaceError        a plan or a write larger than the free disk space
 └── MissingExtraError     a package of an optional extra that is not installed
@@ -103,7 +103,7 @@ class HeadError(EngineError):
 
 
 class DeviceError(EngineError):
-    """A GPU that does not support the requested computation, for any checkpoint."""
+    """A GPU that torch cannot use, or that does not support the computation, for any checkpoint."""
 
 
 class DiskSpaceError(LogitbankError):

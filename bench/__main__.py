@@ -55,7 +55,9 @@ def main(names: list[str], out: Path | None = None) -> None:
     public_data()
     figures: list[Figure] = []
     started = datetime.now(UTC)
-    path = (out or ROOT / "bench" / "results") / f"{started:%Y-%m-%d-%H%M}.json"
+    # Several parts may begin in one minute.
+    name = "-".join([f"{started:%Y-%m-%d-%H%M%S}", *names])
+    path = (out or ROOT / "bench" / "results") / f"{name}.json"
     with tempfile.TemporaryDirectory(prefix="logitbank-bench-") as tmp:
         for name in names or BENCHMARKS:
             for figure in known[name](Path(tmp)):

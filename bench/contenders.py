@@ -72,17 +72,17 @@ def bare_vllm(checkpoint: str, count: int, prompts: str = "plain", alone: bool =
     from vllm.platforms import current_platform
 
     from bench.workload import token_ids, workload
-    from logitbank.engine.backends.protocol import EngineSettings
+    from logitbank.engine.plan.engine_choice import batch_sizes
 
-    settings = EngineSettings("vllm")
+    tokens, sequences = batch_sizes(None, gpu=not current_platform.is_cpu())
     ids = token_ids(workload(count, prompts), Path(checkpoint), distinct=not alone)
     llm = LLM(
         checkpoint,
         dtype="float32",
         skip_tokenizer_init=True,
         max_model_len=max(map(len, ids)) + 1,
-        max_num_batched_tokens=settings.max_batch_tokens,
-        max_num_seqs=settings.max_sequences,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=sequences,
         block_size=32 if current_platform.is_cpu() else 16,  # as the product chooses
         enforce_eager=True,
         kv_cache_memory_bytes=512 * 2**20,

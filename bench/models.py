@@ -76,6 +76,8 @@ def _save(folder: Path, shape: Shape, *, seed: int) -> None:
         model = GPTNeoXForCausalLM(config)
     (model.half().cpu() if large else model).save_pretrained(folder)
     del model
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # of 27 GB for 6.9b, which a worker would miss
     public_data()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(TOKENIZER),

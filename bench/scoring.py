@@ -1,11 +1,13 @@
 """This product in one process: a bank's worker that scores one checkpoint after another."""
 
+import os
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from bench.workload import workload
+from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.plan.prepare import make_plan
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
@@ -31,7 +33,8 @@ class Scoring:
         )
         asked = workload(count, prompts)
         request = ExtractRequest(suites=suite, prompts=asked, keep=keep or "full", canary_every=0)
-        self._prepared = make_plan(request, suite, [asked], None, self._source)
+        gpu = bool(visible_devices(os.environ))
+        self._prepared = make_plan(request, suite, [asked], None, self._source, gpu=gpu)
         self._checkpoint = suite.checkpoints[0].id
         path = Path(folder) / "rounds.zarr"
         shutil.rmtree(path, ignore_errors=True)

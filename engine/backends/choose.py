@@ -7,6 +7,7 @@ from pathlib import Path
 from logitbank.engine.backends.device import require_usable_gpu
 from logitbank.engine.backends.precision import precision_environment
 from logitbank.engine.backends.protocol import Backend, EngineSettings, EngineStart, Task
+from logitbank.engine.backends.vllm.machine import require_machine
 
 
 def open_backend(folder: Path, settings: EngineSettings) -> Backend:
@@ -15,13 +16,15 @@ def open_backend(folder: Path, settings: EngineSettings) -> Backend:
     Raises
     ------
     DeviceError
-        This process may use a GPU, and torch cannot.
+        This process may use a GPU, and torch or the engine cannot.
     SuiteError
         The config has an unknown field that may change the model.
     """
     from logitbank.engine.weights.supported import check_fields
 
     require_usable_gpu(os.environ)
+    if settings.engine == "vllm":
+        require_machine()
     check_fields(folder, trust_remote_code=settings.trust_remote_code)
     return import_engine(settings.start, settings.task)(folder, settings)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logitbank.engine.backends.gpu_memory import cache_bytes, token_bytes, weight_bytes
 from logitbank.engine.backends.protocol import EngineSettings
-from logitbank.engine.plan.parallel import run_nvidia_smi, visible_devices
+from logitbank.engine.plan.parallel import is_divided, run_nvidia_smi, visible_devices
 from logitbank.engine.weights.config import ModelConfig
 from logitbank.errors import DeviceError
 
@@ -39,11 +39,6 @@ def listed_cards(environment: Mapping[str, str]) -> tuple[Card, ...]:
             known = None if divided else int(free) * _MIB
             cards.append(Card((int(major), int(minor)), known))
     return tuple(cards)
-
-
-def is_divided(device: str) -> bool:
-    """Whether an entry of `CUDA_VISIBLE_DEVICES` is a part of a divided GPU."""
-    return device.startswith("MIG-")
 
 
 def free_memory(cards: Sequence[Card], engines: int) -> int | None:

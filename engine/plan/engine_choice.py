@@ -14,7 +14,8 @@ from logitbank.engine.backends.gpu_memory import BLOCK, BLOCK_ON_A_GPU
 from logitbank.engine.backends.hf.packs import rows
 from logitbank.engine.backends.precision import AMPERE, OVERRIDE, body_dtype, require_tf32
 from logitbank.engine.backends.protocol import ComputeDtype, EngineName, EngineStart, Task
-from logitbank.engine.plan.cards import Card, is_divided
+from logitbank.engine.backends.vllm.machine import machine_problem
+from logitbank.engine.plan.cards import Card
 from logitbank.engine.plan.parallel import visible_devices
 from logitbank.engine.prompts.tokenize import TokenizedPrompts
 from logitbank.engine.request import ExtractRequest
@@ -31,7 +32,7 @@ _MUCH_SHARED_MEMORY = ((8, 0), (8, 7), (9, 0), (10, 0), (10, 3))
 """Compute capabilities whose blocks have more than 101,376 bytes of shared memory."""
 _WIDE_HEAD = 256
 """Head size at which vLLM's float32 attention with a window takes 116,992 bytes of shared memory,
-as compiled by Triton 3.9."""
+as compiled by Triton 3.7 and 3.9."""
 _WITHOUT_CLASS = "transformers"
 """vLLM's module that runs transformers' own code of a model without a class in vLLM."""
 _STATE_SPACE = {
@@ -149,11 +150,13 @@ def fitting_engine(
     auto: bool,
     head_bias: bool = False,
     cards: Sequence[Card] = (),
+    local: bool = True,
 ) -> tuple[EngineName, tuple[str, ...]]:
     """The engine that supports prompts and model, and a note if it is not that of `start`.
 
     With `auto`, transformers replaces vLLM if vLLM does not support the model, or the model on one
-    of the `cards`. `head_bias` is whether the LM head has a bias.
+    of the `cards`. `head_bias` is whether the LM head has a bias. Without `local`, workers check
+    their own machines.
 
     Raises
     ------
@@ -163,6 +166,7 @@ def fitting_engine(
     reason = ""
     if start.engine == "vllm":
         reason = _vllm_problem(task, prompts, config, head_bias)
+        reason = reason or (machine_problem() if local else "")
         reason = reason or _card_problem(start.compute_dtype, config, cards)
     if not reason:
         return start.engine, ()
@@ -276,10 +280,6 @@ def _vllm_classes() -> Mapping[str, str]:
 
 def _card_problem(compute_dtype: ComputeDtype, config: ModelConfig, cards: Sequence[Card]) -> str:
     """Why vLLM would not run this model on a card; empty if nothing is known."""
-    if any(is_divided(name) for name in visible_devices(os.environ)):
-        # Its NVML code takes the number of a part within its card for that of a card: issues
-        # 46132 and 41776 of vLLM.
-        return "vLLM 0.32 does not find the parts of a divided GPU (MIG)"
     for card in cards:
         version = ".".join(map(str, card.capability))
         if card.capability < AMPERE:

@@ -76,7 +76,7 @@ class MachinePart:
     def environment(self) -> dict[str, str]:
         """Variables that select the GPU and the number of threads of the worker."""
         if self.count == 1:
-            return {}
+            return emptiest_gpu(os.environ)
         variables = {"OMP_NUM_THREADS": str(max(1, len(available_cores()) // self.count))}
         if devices := visible_devices(os.environ):
             variables["CUDA_VISIBLE_DEVICES"] = devices[self.index % len(devices)]
@@ -117,6 +117,22 @@ def visible_devices(environment: Mapping[str, str]) -> list[str]:
     return list(takewhile(_DEVICE.fullmatch, (name.strip() for name in named.split(","))))
 
 
+def emptiest_gpu(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that select the GPU with most free memory, which plans expect for one worker.
+
+    Empty if the user selects a GPU, or if there is no choice. GPUs are named by their UUIDs,
+    because CUDA may number them in another order than nvidia-smi.
+    """
+    names = visible_devices(environment)
+    is_chosen = "CUDA_VISIBLE_DEVICES" in environment
+    if is_chosen or len(names) < 2 or any(map(is_divided, names)):
+        return {}
+    lines = run_nvidia_smi("--query-gpu=memory.free,uuid", "--format=csv,noheader,nounits")
+    pairs = [line.split(", ") for line in lines.splitlines()]
+    free = {uuid: int(mib) for mib, uuid in pairs if mib.isdecimal()}
+    return {"CUDA_VISIBLE_DEVICES": max(free, key=free.__getitem__)} if free else {}
+
+
 @cache  # Each call may take a second, and the GPUs of a machine do not change.
 def nvidia_smi(*options: str) -> str:
     """As `run_nvidia_smi`, remembered."""
@@ -131,6 +147,11 @@ def run_nvidia_smi(*options: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return process.stdout
+
+
+def is_divided(device: str) -> bool:
+    """Whether a name of a GPU is that of a part of a divided one (MIG)."""
+    return device.startswith("MIG-")
 
 
 def listed_devices(listing: str) -> tuple[str, ...]:

@@ -169,6 +169,7 @@ def make_plan(
         auto=is_auto,
         head_bias=has_head_bias(first),
         cards=cards,
+        local=request.ray is None,
     )
     notes += (*more, *version_notes())
 

@@ -1,6 +1,7 @@
 """Benchmarks save each figure as it is measured, and the page shows the latest."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from bench import __main__ as bench
 from bench import gpu
 from bench.figures import Figure, markdown, saved
+from bench.gpu_kernels import attention_error
+from bench.models import series
 from bench.one_run import one_run, whole_run
 from bench.rows import rows
 from bench.workload import workload
+from logitbank.engine.backends.precision import precision_environment
 from logitbank.store.format.grid import Grid
 from tests.support.paths import PUBLIC, ROOT
 from tests.support.preloaded import Preloaded, require_vllm
@@ -31,6 +35,7 @@ def test_figures_measured_before_an_error_are_saved(
     with pytest.raises(RuntimeError, match="no more"):
         bench.main(["breaks"], tmp_path / "out")
     (file,) = (tmp_path / "out").iterdir()
+    assert "breaks" in file.name, "so parts that begin at once have files of their own"
     assert [each["name"] for each in json.loads(file.read_text())["figures"]] == ["first"]
 
 
@@ -41,11 +46,13 @@ def test_a_case_that_fails_on_a_gpu_does_not_stop_the_others(
 
     def run(suite: Path, bank: Path, count: int, **options: Any) -> dict[str, Any]:
         runs.append(options["compute_dtype"])
+        bank.mkdir()
         if options["compute_dtype"] == "bfloat16":
             raise RuntimeError("loading …\nCUDA error: out of luck")
         done = {"seconds": 0.5, "tokens": 1000, "spent": {"score": 0.4}}
-        checkpoints = [done | {"at": 2.0 * i} for i in range(3)]
-        return {"seconds": 3.0, "rows": 3 * 11_369, "checkpoints": checkpoints}
+        steps = 3 * options["workers"]
+        checkpoints = [done | {"at": 2.0 * i} for i in range(steps)]
+        return {"seconds": 3.0, "rows": steps * 11_369, "checkpoints": checkpoints}
 
     monkeypatch.setattr(gpu, "whole_run", run)
     monkeypatch.setattr(gpu, "series", lambda *_: tmp_path)
@@ -53,13 +60,15 @@ def test_a_case_that_fails_on_a_gpu_does_not_stop_the_others(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Card 9")
-    figures = [*gpu.speed_of_transformers(tmp_path)]
+    figures = [*gpu.on_a_gpu(gpu.speed_of_transformers, tmp_path)]
+    assert not [*tmp_path.iterdir()], "all parts leave more than a disk may have"
     assert all(figure.name.startswith("GPU (Card 9): ") for figure in figures)
     failed = [figure for figure in figures if figure.met is False]
     assert {figure.detail for figure in failed} == {"CUDA error: out of luck"}
     assert len(failed) == runs.count("bfloat16") == 2
     (first, *_) = others = [f for f in figures if f.name.endswith(": a checkpoint")]
-    assert len(others) == 4, "float32, tf32, hidden states and options"
+    assert len(others) == 6, "float32, tf32, hidden states, options, and two with two workers"
+    assert len([f for f in others if "2 workers on one card" in f.name]) == 2
     assert (first.value, first.target, first.met) == (2.0, "≤ 2 s", True)
     assert first.detail.endswith("score 0.40 s; at most 73.4 GB used on the card")
 
@@ -71,8 +80,10 @@ def test_a_run_of_fewer_contexts_than_it_says_is_no_figure(
     monkeypatch.setattr(gpu, "whole_run", lambda *_, **__: few)
     monkeypatch.setattr(gpu, "series", lambda *_: tmp_path)
     figures = [*gpu.speed_of_transformers(tmp_path)]
-    assert figures
-    assert {f.detail for f in figures} == {"22,689 rows were run, not 3 × 11,369."}
+    assert {f.detail for f in figures if "2 workers" not in f.name} == {
+        "22,689 rows were run, not 3 × 11,369."
+    }
+    assert len({f.detail for f in figures}) == 2
 
 
 def test_rows_are_written_and_read_by_three_libraries(tmp_path: Path) -> None:
@@ -85,6 +96,21 @@ def test_rows_are_written_and_read_by_three_libraries(tmp_path: Path) -> None:
 public = pytest.mark.skipif(
     not (PUBLIC / "winobias").exists(), reason="the public data are not here"
 )
+
+
+@public
+def test_attention_is_compiled_as_in_workers_and_models_leave_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in precision_environment("float32"):
+        monkeypatch.setenv(name, "tf32")
+    assert wrong([*attention_error("attention")]) == []
+    assert os.environ["TRITON_F32_DEFAULT"] == "ieee"
+    emptied: list[int] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(1))
+    series(tmp_path, "tiny", 2)
+    assert len(emptied) == 2
 
 
 @public

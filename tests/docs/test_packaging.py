@@ -17,8 +17,7 @@ import pytest
 import logitbank
 from logitbank import analysis, engine, store
 from logitbank.analysis.families import BUILT_IN
-from scripts import source
-from scripts.install import uv_variables
+from scripts import install, source
 from tests.support.docs_setups import demo
 from tests.support.paths import ROOT
 
@@ -244,9 +243,43 @@ def test_uv_gets_the_settings_of_pip_or_none() -> None:
         "install.progress-bar='off'",
         "list.format='columns'",
     ]
-    assert uv_variables("\n".join(settings)) == {
+    assert install.uv_variables("\n".join(settings)) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_INDEX": "file:///x https://y/simple",
         "UV_FIND_LINKS": "/a,/b",
     }
-    assert uv_variables("global.constraint='pins.txt'") is None
+    assert install.uv_variables("global.constraint='pins.txt'") is None
+
+
+@pytest.mark.parametrize("variables", [None, {"UV_FIND_LINKS": "/c"}])
+def test_the_cpu_build_of_torch_comes_from_pytorch_s_index_if_no_other_has_it(
+    variables: dict[str, str] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(command: list[str], _: object = None) -> SimpleNamespace:
+        commands.append(" ".join(command))
+        return SimpleNamespace(returncode=len(commands) < successful, stdout="no network")
+
+    monkeypatch.setattr(install, "_run", run)
+    monkeypatch.setattr(install, "_uv", lambda: variables)
+    by_index = "--torch-backend cpu" if variables else f"--extra-index-url {install.CPU_INDEX}"
+    for successful in (1, 2):
+        commands: list[str] = []
+        install.torch_cpu()
+        assert all(f"torch=={install.TORCH}+cpu" in command for command in commands)
+        assert [by_index in command for command in commands] == [False, True][:successful]
+    commands, successful = [], 9
+    with pytest.raises(SystemExit, match=f"nor at {install.CPU_INDEX}.*LOGITBANK_GPU=1"):
+        install.torch_cpu()
+    assert "no network" in capsys.readouterr().out
+
+
+def test_a_variable_decides_about_the_gpu_on_a_login_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    for driver in (None, "/usr/bin/nvidia-smi"):
+        monkeypatch.setattr(shutil, "which", lambda _, driver=driver: driver)
+        assert install.wants_gpu({}) == bool(driver)
+        assert install.wants_gpu({"LOGITBANK_GPU": "1"})
+        assert not install.wants_gpu({"LOGITBANK_GPU": "0"})
+    with pytest.raises(SystemExit, match="LOGITBANK_GPU='yes' is invalid"):
+        install.wants_gpu({"LOGITBANK_GPU": "yes"})

@@ -1,5 +1,7 @@
 """vLLM takes memory for a few batches, and no more than a GPU has. No GPU is used."""
 
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from logitbank.engine.backends.gpu_memory import (
     weight_bytes,
 )
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
+from logitbank.engine.backends.vllm.machine import machine_problem, require_machine
 from logitbank.engine.plan import cards as cards_module
 from logitbank.engine.plan.cards import Card, check_memory, free_memory, listed_cards
 from logitbank.engine.weights.config import Attention, ModelConfig
@@ -249,6 +252,42 @@ def test_parts_of_a_divided_gpu_run_on_transformers(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-8f6a")
     with pytest.raises(UsageError, match=r"parts of a divided GPU \(MIG\)\. Use --engine trans"):
         planned(tmp_path, (H100,), engine="vllm")
+    # The head of a Ray cluster runs no engine; a worker checks its own machine.
+    assert planned(tmp_path / "ray", (), engine="vllm", ray="auto").engine == "vllm"
+    with pytest.raises(DeviceError, match=r"parts of a divided GPU \(MIG\)\. Use --engine trans"):
+        require_machine()
+
+
+@pytest.mark.parametrize(
+    ("variables", "include", "problem"),
+    [
+        ({"CC": "no-such-compiler"}, True, "CC=no-such-compiler, which is no program here"),
+        ({"PATH": ""}, True, "needs a C compiler: gcc or clang"),
+        ({"CC": sys.executable}, False, r"needs .*Python\.h \(install python3-dev\)"),
+        ({"CC": sys.executable}, True, ""),
+        ({"CUDA_VISIBLE_DEVICES": ""}, False, ""),
+    ],
+)
+def test_vllm_needs_a_compiler_and_headers_on_a_gpu(
+    variables: dict[str, str],
+    include: bool,
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require_vllm()
+    if include:
+        (tmp_path / "Python.h").touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    for name, value in ({"CUDA_VISIBLE_DEVICES": "0"} | variables).items():
+        monkeypatch.setenv(name, value)
+    assert re.search(problem, machine_problem())
+    assert bool(machine_problem()) == bool(problem)
+    folder = write_series(tmp_path / "tiny", "step0") / "step0"
+    request = request_for(folder.parent, questions(*TEXTS), engine="auto")
+    settings = make_plan(request, None, folder).settings
+    assert settings.engine == ("transformers" if problem else "vllm"), "auto takes what works"
 
 
 @pytest.mark.vllm

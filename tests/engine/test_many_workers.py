@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.extract import planned
+from logitbank.engine.plan import parallel
 from logitbank.engine.plan.parallel import MachinePart, ParallelConfig, visible_devices
 from logitbank.engine.plan.sharding import Shard
 from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
@@ -164,6 +165,25 @@ def test_each_worker_has_its_gpu_or_its_cores(monkeypatch: pytest.MonkeyPatch) -
     assert ParallelConfig.detect(workers="auto").workers == 1
     with pytest.raises(UsageError, match="--workers 0 is invalid"):
         ParallelConfig.detect(workers=0)
+
+
+@pytest.mark.parametrize(
+    ("listing", "free", "chosen"),
+    [
+        ("GPU 0: A\nGPU 1: A\n", "300, GPU-a\n81000, GPU-b\n", {"CUDA_VISIBLE_DEVICES": "GPU-b"}),
+        ("GPU 0: A\n", "300, GPU-a\n", {}),
+        ("GPU 0: A\n  MIG 3g: (UUID: MIG-1)\n  MIG 3g: (UUID: MIG-2)\n", "9, GPU-a\n", {}),
+    ],
+)
+def test_a_single_worker_takes_the_emptiest_card(
+    listing: str, free: str, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(parallel, "nvidia_smi", lambda *_: listing)
+    monkeypatch.setattr(parallel, "run_nvidia_smi", lambda *_: free)
+    assert MachinePart().environment() == chosen
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert MachinePart().environment() == {}, "the user's choice"
 
 
 @pytest.mark.parametrize(

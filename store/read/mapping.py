@@ -4,6 +4,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from logitbank.store.format.attributes import read_attributes
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 
 Function = Callable[[np.ndarray], ArrayLike]
-Task = tuple[Deposit, range]
+Comparison = Callable[[Iterator[np.ndarray]], ArrayLike]
+Task = tuple[Sequence[Deposit], range]
 _RETRIES = 10
 """Times that Ray repeats a task whose machine was lost."""
 
@@ -80,24 +82,66 @@ def map_rows(
     if not deposits:
         raise BankError(f"{bank.path} has no deposit{f' of {query_set}' if query_set else ''}.")
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
-    tasks = [(deposit, rows) for deposit in deposits for rows in deposit.layout.row_ranges]
+    single = partial(_of_one, function)
+    return _beside(deposits, map_together([[each] for each in deposits], single, ray=ray))
+
+
+def _beside(
+    deposits: Sequence[Deposit], results: Iterator[np.ndarray]
+) -> Iterator[tuple[Deposit, np.ndarray]]:
+    yield from zip(deposits, results, strict=True)
+
+
+def _of_one(function: Function, values: Iterator[np.ndarray]) -> ArrayLike:
+    return function(next(values))
+
+
+def map_together(
+    groups: Iterable[Sequence[Deposit]],
+    function: Comparison,
+    *,
+    rows: int | None = None,
+    ray: str | None = None,
+) -> Iterator[np.ndarray]:
+    """Apply a function to the same rows of several deposits, one group after the other.
+
+    Parameters
+    ----------
+    groups
+        Deposits of one query set, and of one number of outputs.
+    function
+        Takes an iterator of log-probabilities (q, v), float32 nats: the same rows of each deposit
+        of a group, each read when it is needed. Returns (q, …).
+    rows
+        Most rows that a call of the function gets; a whole block if None.
+    ray
+        As for `map_rows`.
+
+    Yields
+    ------
+    (q, …) for all rows of each group's query set. Raises as `map_rows`.
+    """
+    tasks = [
+        (group, range(start, min(start + (rows or len(block)), block.stop)))
+        for group in groups
+        for block in group[0].layout.row_ranges
+        for start in range(block.start, block.stop, rows or len(block))
+    ]
     return _join(tasks, function, ray)
 
 
-def _join(
-    tasks: Sequence[Task], function: Function, ray: str | None
-) -> Iterator[tuple[Deposit, np.ndarray]]:
-    """Each deposit with the values of all its tasks."""
+def _join(tasks: Sequence[Task], function: Comparison, ray: str | None) -> Iterator[np.ndarray]:
+    """The values of all tasks of each group."""
     results = _on_cluster(tasks, function, ray) if ray else (apply(function, *t) for t in tasks)
     parts: list[np.ndarray] = []
-    for (deposit, rows), values in zip(tasks, results, strict=True):
+    for (group, rows), values in zip(tasks, results, strict=True):
         parts.append(values)
-        if rows.stop == deposit.layout.queries:
-            yield deposit, np.concatenate(parts)
+        if rows.stop == group[0].layout.queries:
+            yield np.concatenate(parts)
             parts = []
 
 
-def _on_cluster(tasks: Iterable[Task], function: Function, address: str) -> Iterator[np.ndarray]:
+def _on_cluster(tasks: Iterable[Task], function: Comparison, address: str) -> Iterator[np.ndarray]:
     """Values of the tasks in order; two tasks per CPU are started ahead.
 
     Tasks that are no longer needed end by themselves, or with this process: Ray 2.60 aborts the
@@ -108,7 +152,7 @@ def _on_cluster(tasks: Iterable[Task], function: Function, address: str) -> Iter
         task = ray.remote(**options)(_remote)
         shared = ray.put(function)
         ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        started = (task.remote(shared, deposit, rows) for deposit, rows in tasks)
+        started = (task.remote(shared, group, rows) for group, rows in tasks)
         waiting = deque(islice(started, ahead + 1))
         while waiting:
             try:
@@ -124,27 +168,29 @@ def _on_cluster(tasks: Iterable[Task], function: Function, address: str) -> Iter
             waiting.extend(islice(started, 1))
 
 
-def _remote(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
-    """`apply` on a machine of the cluster, which must have this deposit at the same path."""
-    stored = deposit.stored
-    try:
-        same = read_attributes(stored.path) == stored.attributes
-    except FileNotFoundError:
-        same = False
-    if not same:
-        raise UsageError(
-            f"{socket.gethostname()} does not see the deposit {stored.path}. All machines of a Ray"
-            " cluster need the bank at the same path on one file system."
-        )
-    return apply(function, deposit, rows)
+def _remote(function: Comparison, group: Sequence[Deposit], rows: range) -> np.ndarray:
+    """`apply` on a machine of the cluster, which must have these deposits at the same paths."""
+    for deposit in group:
+        stored = deposit.stored
+        try:
+            same = read_attributes(stored.path) == stored.attributes
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise UsageError(
+                f"{socket.gethostname()} does not see the deposit {stored.path}. All machines of a"
+                " Ray cluster need the bank at the same path on one file system."
+            )
+    return apply(function, group, rows)
 
 
-def apply(function: Function, deposit: Deposit, rows: range) -> np.ndarray:
-    """The function's values for some rows of a deposit."""
-    values = np.asarray(function(deposit.logprobs(np.arange(rows.start, rows.stop))))
+def apply(function: Comparison, group: Sequence[Deposit], rows: range) -> np.ndarray:
+    """The function's values for some rows of the deposits of a group."""
+    index = np.arange(rows.start, rows.stop)
+    values = np.asarray(function(deposit.logprobs(index) for deposit in group))
     if values.shape[:1] != (len(rows),):
         raise UsageError(
-            f"The function returned shape {values.shape} for {len(rows)} rows of {deposit}. Its"
+            f"The function returned shape {values.shape} for {len(rows)} rows of {group[0]}. Its"
             " first axis must be the rows."
         )
     return values

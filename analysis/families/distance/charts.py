@@ -1,0 +1,90 @@
+"""The charts of distances: along training, between runs, and between all checkpoints."""
+
+import altair as alt
+import polars as pl
+
+from logitbank.analysis.charts.chart import Chart, sample_size, titled
+from logitbank.analysis.charts.curves import SERIES, curves, stacked, with_series
+from logitbank.analysis.charts.measure import Measure
+from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.families.distance.metric import Distances
+
+BANDS = "Bands: 95% confidence intervals over prompts."
+PANELS = {
+    "js_previous": Measure("value", "JSD from the previous\ncheckpoint (nats)", scale="zero"),
+    "js_last": Measure("value", "JSD from the last\ncheckpoint (nats)", scale="zero"),
+    "entropy": Measure("value", "Entropy (nats)", scale="zero"),
+}
+
+
+def charts(result: Distances) -> dict[str, Chart]:
+    """`distance`, `runs` if a model has several, and `map`."""
+    table = result.measures
+    drawn = {"distance": _along(table)}
+    if len(runs := table.filter(measure="kl_runs")):
+        drawn["runs"] = _runs(runs)
+    if result.map["step"].n_unique() > 1:
+        drawn["map"] = _map(result.map)
+    return drawn
+
+
+def _along(table: pl.DataFrame) -> Chart:
+    axis = StepAxis(table["step"].to_list())
+    rows = {name: table.filter(measure=name) for name in PANELS}
+    panels = [curves(rows[name], axis, each) for name, each in PANELS.items() if len(rows[name])]
+    caption = (
+        "Jensen–Shannon divergence (JSD) between distributions over the vocabulary, and their "
+        f"entropy. {BANDS} {sample_size(table['items'], 'item')}."
+    )
+    return titled(stacked(*panels), "Distances along training", caption, axis=axis)
+
+
+def _runs(table: pl.DataFrame) -> Chart:
+    axis = StepAxis(table["step"].to_list())
+    measure = Measure("value", "KL between runs (nats)", scale="log")
+    caption = (
+        "Kullback–Leibler divergence of each run from the other runs of its model at the same "
+        f"step, the mean of both directions. {BANDS} {sample_size(table['items'], 'item')}."
+    )
+    return titled(curves(table, axis, measure), "Distance between runs", caption, axis=axis)
+
+
+def _map(table: pl.DataFrame) -> Chart:
+    """Cells of all pairs of checkpoints."""
+    table = with_series(table)
+    steps = table["step"].unique(maintain_order=True).to_list()
+    names = {step: "release" if step is None else f"{step:,}" for step in steps}
+    cells = table.select(
+        SERIES, pl.col("kl").round(6),
+        a=pl.col("step").replace_strict(names, return_dtype=pl.String),
+        b=pl.col("other_step").replace_strict(names, return_dtype=pl.String),
+    )  # fmt: skip
+    axis = alt.Axis(ticks=False, labelOverlap="greedy", labelSeparation=12)
+    order = list(names.values())
+    most = cells["kl"].max()
+    heat: Chart = (
+        alt.Chart(cells)
+        .mark_rect()
+        .encode(
+            x=alt.X("a:O", sort=order, axis=axis, title="Training step"),
+            y=alt.Y("b:O", sort=order[::-1], axis=axis, title="Training step"),
+            color=alt.Color(
+                "kl:Q",
+                title="KL (nats)",
+                scale=alt.Scale(type="sqrt", scheme="viridis", domain=[0, most]),
+            ),
+            tooltip=["a:N", "b:N", alt.Tooltip("kl:Q", format=".3g")],
+        )
+    )
+    series = cells[SERIES].unique(maintain_order=True).to_list()
+    chart = heat.properties(height=180)
+    if len(series) > 1:
+        facet = alt.Facet(f"{SERIES}:N", header=alt.Header(title=None), sort=series)
+        chart = heat.properties(height=130).facet(facet=facet, columns=2, spacing=8)
+        chart = chart.resolve_scale(x="independent", y="independent")
+    caption = (
+        "Kullback–Leibler divergence between every two checkpoints, the mean of both directions. "
+        "Cells are checkpoints, so steps are not to scale. Colours: square root of the divergence, "
+        f"from 0 (dark) to {most:.3g} nats (yellow). {sample_size(table['contexts'], 'context')}."
+    )
+    return titled(chart, "Distances between all checkpoints", caption)

@@ -1,0 +1,325 @@
+"""Distances between distributions over the whole vocabulary, from full rows.
+
+Rows are renormalised in float64. One block of rows of a few checkpoints is in memory at a time.
+Axis letters: `q` rows, `v` vocabulary, `c` checkpoints, `m` distances.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.families.distance import MEASURES, PAIRS
+from logitbank.analysis.frames.banks import check_same_prompts
+from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.items import Items, gather_items
+from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.summary import summarise
+from logitbank.errors import KeepLevelError
+from logitbank.store import Bank, Deposit
+from logitbank.store.read.mapping import map_together
+from logitbank.store.steps import Step, in_order
+
+DISTANCES = ("js", "kl", "tv", "top1")
+"""Jensen–Shannon and Kullback–Leibler divergence (nats), total variation, and whether the most
+probable token is the same."""
+VALUES = 2**22
+"""Log-probabilities of one checkpoint in memory: 32 MB in float64."""
+ROUNDING = 1e-13
+"""More than float64's rounding of a sum over 100,000 outputs."""
+TINY = 1e-300
+"""Added to probabilities, so that 0 · ln 0 is 0."""
+MAP_ROWS = 256
+"""Most contexts of which all pairs of checkpoints are compared, spread evenly."""
+ALONG = ("entropy", *(f"{name}_{of}" for of in ("previous", "last") for name in DISTANCES))
+OTHER = ("other_model", "other_run")
+CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+MAP = {**CHECKPOINT_SCHEMA, "other_step": pl.Int64, "kl": pl.Float64, "contexts": pl.Int64}
+
+
+class Row(NamedTuple):
+    """Distributions of some rows, in float64."""
+
+    logp: Floats
+    """(q, v) nats; each row's exponentials sum to 1."""
+    p: Floats
+    entropy: Floats
+    """(q,) nats"""
+
+
+def distributions(logprobs: np.ndarray, into: Row | None = None) -> Row:
+    """Distributions of stored log-probabilities (q, v), renormalised in float64.
+
+    `into` are arrays to write to: memory that is new for each checkpoint takes five times as long.
+    """
+    if into is None:
+        into = Row(*(np.empty(logprobs.shape) for _ in range(2)), np.empty(len(logprobs)))
+    for values, logp, p, at in zip(logprobs, into.logp, into.p, range(len(logprobs)), strict=True):
+        np.exp(values, out=p, dtype=np.float64)
+        total = p.sum()
+        p /= total
+        np.subtract(values, np.log(total), out=logp, dtype=np.float64)
+        into.entropy[at] = -(p @ logp)
+    return into
+
+
+def distances(reference: Row, row: Row) -> Floats:
+    """(q, m) the `DISTANCES` between the same rows of two checkpoints.
+
+    Kullback–Leibler is of `row` from `reference`: the nats that a code for `row` wastes on tokens
+    of `reference`. What is less than `ROUNDING` is 0.
+    """
+    found = np.empty((len(row.p), len(DISTANCES)))
+    for at in range(len(found)):  # a row at a time stays in the processor's cache
+        p, q = reference.p[at], row.p[at]
+        mean = p + q
+        mean *= 0.5
+        mean += TINY
+        js = -(mean @ np.log(mean)) - (reference.entropy[at] + row.entropy[at]) / 2
+        kl = -(p @ row.logp[at]) - reference.entropy[at]
+        tv = np.maximum(p, q).sum() - 1
+        found[at] = js, kl, tv, p.argmax() == q.argmax()
+    found[found < ROUNDING] = 0
+    return found
+
+
+def along(values: Iterator[np.ndarray]) -> Floats:
+    """(q, c, 1 + 2 m): entropy, and distances from the previous and from the last checkpoint.
+
+    `values` are those of the last checkpoint, then of all in order. The first has NaN distances
+    from its predecessor.
+    """
+    last, previous, spare = distributions(next(values)), None, None
+    found = []
+    for array in values:
+        row = distributions(array, into=spare)
+        of_previous = np.full((len(array), len(DISTANCES)), np.nan)
+        if previous is not None:
+            of_previous = distances(previous, row)
+        found.append(np.hstack([row.entropy[:, None], of_previous, distances(last, row)]))
+        previous, spare = row, previous
+    return np.stack(found, axis=1)
+
+
+def between(values: Iterator[np.ndarray]) -> Floats:
+    """(q, pairs, m): symmetric distances of all pairs; KL is the mean of both directions."""
+    rows = [distributions(array) for array in values]
+    found = []
+    for a, b in combinations(rows, 2):
+        pair = distances(a, b)
+        pair[:, 1] = (pair[:, 1] + distances(b, a)[:, 1]) / 2
+        found.append(pair)
+    return np.stack(found, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Distances(Result):
+    """Results of `distance_metric`; `step` is null for a release."""
+
+    measures: pl.DataFrame
+    """As `summarise` returns them: each measure at every checkpoint, with intervals over prompts
+    and the change from the first checkpoint."""
+    pairs: pl.DataFrame
+    """The same for pairs of runs or models at one step: also `other_model` and `other_run`."""
+    map: pl.DataFrame
+    """model, run, step, other_step, kl: the mean of both directions, and over `contexts` rows."""
+
+
+def distance_metric(scores: Scores, *, ray: str | None = None) -> Distances:
+    r"""Distances between distributions over the vocabulary. All arithmetic is float64.
+
+    A value of a prompt is the mean over the contexts at which it is scored. With :math:`p` the
+    distribution of the reference (the previous checkpoint, the run's last, or another run at the
+    same step) and :math:`q` that of the checkpoint, in nats:
+
+    ``kl``
+        :math:`\sum_v p_v\ln(p_v/q_v)`; between runs and models the mean of both directions.
+    ``js``
+        :math:`\frac12\sum_v p_v\ln(p_v/m_v)+\frac12\sum_v q_v\ln(q_v/m_v)`, :math:`m=(p+q)/2`.
+    ``tv``
+        :math:`\frac12\sum_v|p_v-q_v|`.
+    ``top1``
+        Share of contexts whose most probable token is the same (of equal ones the first).
+
+    Parameters
+    ----------
+    ray
+        As for `map_rows`.
+
+    Raises
+    ------
+    KeepLevelError
+        No complete checkpoint keeps full rows.
+    UsageError, BankError
+        As `Scores.frames`.
+
+    References
+    ----------
+    Fehlauer et al. 2025, arXiv 2509.26643: the divergence of runs from each other.
+    """
+    items, pairs = read_distances(scores, ray=ray)
+    tables = (summarise(items, MEASURES), summarise(pairs, PAIRS))
+    measures, of_pairs = (table.filter(pl.col("items") > 0) for table in tables)
+    if not pairs.groups:  # there is no pair
+        of_pairs = of_pairs.with_columns(pl.lit("").alias(name) for name in OTHER)
+    return Distances(measures, of_pairs, distance_map(scores))
+
+
+def read_items(scores: Scores) -> Items:
+    """Entropy and distances of each prompt at each checkpoint."""
+    return read_distances(scores)[0]
+
+
+def read_distances(scores: Scores, *, ray: str | None = None) -> tuple[Items, Items]:
+    """Items of checkpoints, and of pairs of runs or models; read once in a report."""
+
+    def read() -> tuple[Items, Items]:
+        items, pairs = list[pl.DataFrame](), list[pl.DataFrame]()
+        for prompts, deposits in _whole(scores):
+            series, steps = _series(deposits), _at_one_step(deposits)
+            read = partial(map_together, rows=_rows(deposits), ray=ray)
+            with_last = [[own[-1], *own] for own in series]
+            for own, values in zip(series, read(with_last, along), strict=True):
+                heads = [_head(deposit) for deposit in own]
+                items.append(prompts.items(values, heads, ALONG))
+            for own, values in zip(steps, read(steps, between), strict=True):
+                both = [(_head(a), _head(b)) for a, b in combinations(own, 2)]
+                heads = [a | {k: b[k.removeprefix("other_")] for k in OTHER} for a, b in both]
+                pairs.append(prompts.items(values, heads, DISTANCES))
+                of_runs = [at for at, (a, b) in enumerate(both) if a["model"] == b["model"]]
+                for head in map(_head, own):
+                    mine = [at for at in of_runs if head in both[at]]
+                    if mine:
+                        mean = values[:, mine].mean(axis=1, keepdims=True)
+                        names = [f"{name}_runs" for name in DISTANCES]
+                        items.append(prompts.items(mean, [head], names))
+        return gather_items(items), gather_items(pairs)
+
+    return scores.cached("distance", read)
+
+
+class Prompts(NamedTuple):
+    """The prompts of a query set, and the contexts at which each is scored."""
+
+    axes: pl.DataFrame
+    """(p) item, order, cluster."""
+    rows: Codes
+    """Rows of the query set, those of the first prompt first."""
+    starts: Codes
+    """(p,) where the rows of each prompt begin."""
+
+    def items(
+        self, values: Floats, heads: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> pl.DataFrame:
+        """Tidy rows: values (q, c, m) averaged over each prompt's contexts."""
+        counts = np.diff([*self.starts, len(self.rows)])[:, None, None]
+        means = np.add.reduceat(values[self.rows], self.starts, axis=0) / counts
+        parts = [
+            self.axes.with_columns(
+                **{key: pl.lit(value) for key, value in head.items()},
+                part=pl.lit(name),
+                value=means[:, c, m],
+            )
+            for c, head in enumerate(heads)
+            for m, name in enumerate(names)
+        ]
+        return pl.concat(parts).with_columns(pl.col("step").cast(pl.Int64))
+
+
+def _whole(scores: Scores) -> Iterator[tuple[Prompts, list[Deposit]]]:
+    """Each query set of the prompts, and its complete deposits that keep full rows."""
+    holding = [bank for bank in scores.banks if scores.prompts in bank.prompt_sets]
+    check_same_prompts(holding, scores.prompts)
+    found, banks = defaultdict[str, list[Deposit]](list), dict[str, Bank]()
+    for bank in holding:
+        for deposit in bank.deposits(prompts=scores.prompts):
+            wanted = scores.models is None or deposit.checkpoint.model in scores.models
+            wanted &= scores.steps is None or deposit.checkpoint.step in scores.steps
+            if wanted and deposit.layout.keep.has_full_rows and deposit.complete:
+                found[deposit.query_set].append(deposit)
+                banks.setdefault(deposit.query_set, bank)
+    if not found:
+        raise KeepLevelError(
+            f"No complete checkpoint keeps full rows for {scores.prompts!r}. Extract into another "
+            "bank with --keep full or --keep hidden."
+        )
+    for query_set, deposits in found.items():
+        yield _prompts(banks[query_set], scores.prompts, query_set), deposits
+
+
+def _prompts(bank: Bank, name: str, query_set: str) -> Prompts:
+    table = bank.prompts(name).filter(query_set=query_set)
+    clusters = {"cluster": "sentence_id"} if "sentence_id" in table.collect_schema() else {}
+    places = table.select(
+        pl.col("order_seed").cast(pl.String).fill_null("").alias("order"),
+        "row",
+        item="prompt_id",
+        **clusters,
+    ).unique()
+    places = places.sort("item", "order", "row").collect()
+    axes = places.drop("row").unique(["item", "order"], keep="first", maintain_order=True)
+    sizes = places.group_by("item", "order", maintain_order=True).len()["len"].to_numpy()
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    return Prompts(axes, places["row"].to_numpy().astype(np.int64), starts)
+
+
+def _head(deposit: Deposit) -> dict[str, Any]:
+    return {name: getattr(deposit.checkpoint, name) for name in ("model", "run", "step")}
+
+
+def _series(deposits: Sequence[Deposit]) -> list[list[Deposit]]:
+    """The deposits of each model and run in the order of training."""
+    found = defaultdict[tuple[str, str], dict[Step, Deposit]](dict)
+    for each in deposits:
+        found[each.checkpoint.model, each.checkpoint.run][each.checkpoint.step] = each
+    return [[own[step] for step in in_order(own)] for own in found.values()]
+
+
+def _at_one_step(deposits: Sequence[Deposit]) -> list[list[Deposit]]:
+    """Deposits of several runs or models at one step, with one number of outputs."""
+    found = defaultdict[tuple[Step, int], list[Deposit]](list)
+    for each in sorted(deposits, key=lambda each: (each.checkpoint.model, each.checkpoint.run)):
+        found[each.checkpoint.step, each.layout.vocab].append(each)
+    return [own for own in found.values() if len(own) > 1]
+
+
+def _rows(deposits: Sequence[Deposit]) -> int:
+    return max(1, VALUES // max(deposit.layout.vocab for deposit in deposits))
+
+
+def distance_map(scores: Scores) -> pl.DataFrame:
+    """The table `map`, over at most `MAP_ROWS` contexts."""
+    tables = [pl.DataFrame(schema=MAP)]
+    for prompts, deposits in _whole(scores):
+        every = np.unique(prompts.rows)
+        chosen = every[np.linspace(0, len(every) - 1, min(len(every), MAP_ROWS)).astype(np.int64)]
+        for own in _series(deposits):
+            heads = pl.DataFrame(list(map(_head, own)), schema=CHECKPOINT_SCHEMA)
+            kl = _all_pairs(own, chosen)
+            pairs = heads.join(heads.select(other_step="step"), how="cross")
+            tables.append(
+                pairs.with_columns(kl=pl.Series(kl.reshape(-1)), contexts=pl.lit(len(chosen)))
+            )
+    return pl.concat(tables, how="vertical_relaxed")
+
+
+def _all_pairs(deposits: Sequence[Deposit], rows: Codes) -> Floats:
+    """(c, c) KL of all pairs of checkpoints, the mean of both directions and over rows."""
+    total = np.zeros((len(deposits), len(deposits)))
+    step = max(1, VALUES // (len(deposits) * deposits[0].layout.vocab))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        values = [distributions(deposit.logprobs(part)) for deposit in deposits]
+        for at in range(len(part)):
+            p, logp = (np.stack([row[field][at] for row in values]) for field in (1, 0))
+            cross = -(p @ logp.T)  # cross entropy of row b from row a
+            kl = cross - np.diag(cross)[:, None]
+            total += (kl + kl.T) / 2
+    return np.maximum(total / len(rows), 0)

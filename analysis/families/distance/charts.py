@@ -40,6 +40,14 @@ def _along(table: pl.DataFrame) -> Chart:
 
 
 def _runs(table: pl.DataFrame) -> Chart:
+    runs = pl.col("run").unique(maintain_order=True)
+    of_model = table.group_by("model", maintain_order=True).agg(runs)
+    for model, names in of_model.iter_rows():
+        if len(names) == 2:  # the distance of each from the other is one curve
+            other = (pl.col("model") == model) & (pl.col("run") == names[1])
+            table = table.filter(~other)
+            own = pl.when(model=model).then(pl.lit(" and ".join(names))).otherwise("run")
+            table = table.with_columns(run=own)
     axis = StepAxis(table["step"].to_list())
     measure = Measure("value", "KL between runs (nats)", scale="log")
     caption = (

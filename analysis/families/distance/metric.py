@@ -54,6 +54,11 @@ class Row(NamedTuple):
     """(q,) nats"""
 
 
+def dot(a: Floats, b: Floats) -> float:
+    """A dot product in this thread: that of BLAS waits for threads of other cores."""
+    return float(np.einsum("v,v->", a, b))
+
+
 def distributions(logprobs: np.ndarray, into: Row | None = None) -> Row:
     """Distributions of stored log-probabilities (q, v), renormalised in float64.
 
@@ -66,7 +71,7 @@ def distributions(logprobs: np.ndarray, into: Row | None = None) -> Row:
         total = p.sum()
         p /= total
         np.subtract(values, np.log(total), out=logp, dtype=np.float64)
-        into.entropy[at] = -(p @ logp)
+        into.entropy[at] = -dot(p, logp)
     return into
 
 
@@ -82,8 +87,8 @@ def distances(reference: Row, row: Row) -> Floats:
         mean = p + q
         mean *= 0.5
         mean += TINY
-        js = -(mean @ np.log(mean)) - (reference.entropy[at] + row.entropy[at]) / 2
-        kl = -(p @ row.logp[at]) - reference.entropy[at]
+        js = -dot(mean, np.log(mean)) - (reference.entropy[at] + row.entropy[at]) / 2
+        kl = -dot(p, row.logp[at]) - reference.entropy[at]
         tv = np.maximum(p, q).sum() - 1
         found[at] = js, kl, tv, p.argmax() == q.argmax()
     found[found < ROUNDING] = 0

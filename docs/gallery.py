@@ -71,6 +71,11 @@ CASES: dict[str, Case] = {
         banks.demo,
         lambda folder: logitbank.options(folder / "toy.zarr", prompts="toy-winobias"),
     ),
+    "analyze distance": (
+        "the demo's masked model",
+        banks.demo,
+        lambda folder: logitbank.distance(folder / "toy.zarr", prompts="toy-professions"),
+    ),
 }
 """A study for each command."""
 

@@ -22,6 +22,15 @@ class HasPrompts(Protocol):
     def several_prompts(self) -> bool: ...
 
 
+def on_request(sets: Columns) -> Sequence[tuple[str, ...]]:
+    """No prompt set, of a family that reads all full rows: it analyses the one that a user names.
+
+    >>> on_request({"a": []})
+    []
+    """
+    return []
+
+
 def with_columns(*columns: str) -> ChoosePrompts:
     """Every prompt set with these columns, each analysed alone.
 

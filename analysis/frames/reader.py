@@ -21,7 +21,7 @@ from logitbank.analysis.frames.banks import (
     prompt_sets,
 )
 from logitbank.analysis.frames.batches import TOKEN_ROWS, Batches, batches, read_nonempty
-from logitbank.analysis.frames.choose import HasPrompts, companion
+from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
@@ -226,6 +226,8 @@ def _absent(banks: Sequence[Bank], name: str, family: HasPrompts | None) -> Abse
     if family is None:
         return AbsentError(no_prompts(banks, name))
     suitable = [names[0] for names in family.prompts(PromptColumns(banks))]
+    if family.prompts is on_request:
+        suitable = prompt_sets(banks)
     if suitable:
         text = no_prompts(banks, name, family=family.title, available=suitable)
         return AbsentError(f"{text} Name one with --prompts.")

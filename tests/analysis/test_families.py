@@ -11,6 +11,7 @@ from logitbank.analysis.charts.chart import chart_caption, chart_title
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.families import families
 from logitbank.analysis.frames.banks import PromptColumns
+from logitbank.analysis.frames.choose import on_request
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
@@ -37,6 +38,7 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     "stereoset": stereoset_cases.make_bank,
     "unqover": unqover_cases.make_bank,
     "options": own_bank,
+    "distance": own_bank,
 }
 
 
@@ -55,7 +57,9 @@ def studies(banks: Mapping[str, Bank]) -> Mapping[str, Study[Any]]:
     plans = {
         plan.family.name: plan for bank in banks.values() for plan in analyses(bank, bootstrap=20)
     }
-    return {name: plan.run() for name, plan in plans.items()}
+    found = {name: plan.run() for name, plan in plans.items()}
+    alone = [family for name, family in families().items() if family.prompts is on_request]
+    return found | {family.name: family.analyze(banks["options"]) for family in alone}
 
 
 def test_families_are_the_folders_in_the_order_of_a_report() -> None:

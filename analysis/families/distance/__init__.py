@@ -1,9 +1,12 @@
 """Distances between distributions over the whole vocabulary."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from logitbank.analysis.family import Family, columns, imported
+from logitbank.analysis.families import register
+from logitbank.analysis.family import Family, columns
+from logitbank.analysis.frames.choose import on_request
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
@@ -94,11 +97,15 @@ FAMILY = Family(
         "Intervals (95%) are over prompts, pointwise: they do not allow for the number of "
         "checkpoints.",
     ),
-    prompts=lambda sets: [],  # full rows are as large as the bank: only on request
+    prompts=on_request,
     screen={
         "measures": columns("measure value low high items from_baseline"),
         "pairs": columns("other_model other_run measure value low high items"),
     },
     measures=MEASURES,
-    items=imported(__name__, "read_items"),
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
+    charts=lambda result: import_module(".charts", __name__).charts(result),
+    findings=lambda result: import_module(".findings", __name__).findings(result),
+    analyze=distance,
 )
+register(FAMILY)

@@ -69,7 +69,7 @@ def _map(table: pl.DataFrame) -> Chart:
     )  # fmt: skip
     axis = alt.Axis(ticks=False, labelOverlap="greedy", labelSeparation=12)
     order = list(names.values())
-    most = cells["kl"].max()
+    most = max(cells["kl"].to_list())
     heat: Chart = (
         alt.Chart(cells)
         .mark_rect()

@@ -18,8 +18,10 @@ def findings(result: Distances) -> list[Finding]:
     table = result.measures
     found = [each for name, rows in by_series(table) for each in _series(name, rows)]
     steps = table.filter(measure="js_previous")
-    if steps.is_empty():
-        return found
+    if steps.is_empty():  # no run has two checkpoints
+        row = table.filter(measure="entropy").row(-1, named=True)
+        text = f"Entropy is {row['value']:.3f} nats at {step_name(row['step'])}."
+        return [Finding(text=text, **about(row, "distance")), *found]
     row = steps.row(int(steps["value"].arg_max() or 0), named=True)
     text = (
         f"{subject(row, table)} changes most at {step_name(row['step'])}: the divergence from the "

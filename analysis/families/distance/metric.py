@@ -65,7 +65,7 @@ def distributions(logprobs: np.ndarray, into: Row | None = None) -> Row:
     `into` are arrays to write to: memory that is new for each checkpoint takes five times as long.
     """
     if into is None:
-        into = Row(*(np.empty(logprobs.shape) for _ in range(2)), np.empty(len(logprobs)))
+        into = Row(np.empty(logprobs.shape), np.empty(logprobs.shape), np.empty(len(logprobs)))
     for values, logp, p, at in zip(logprobs, into.logp, into.p, range(len(logprobs)), strict=True):
         np.exp(values, out=p, dtype=np.float64)
         total = p.sum()
@@ -262,13 +262,13 @@ def _whole(scores: Scores) -> Iterator[tuple[Prompts, list[Deposit]]]:
 def _prompts(bank: Bank, name: str, query_set: str) -> Prompts:
     table = bank.prompts(name).filter(query_set=query_set)
     clusters = {"cluster": "sentence_id"} if "sentence_id" in table.collect_schema() else {}
-    places = table.select(
+    columns = table.select(
         pl.col("order_seed").cast(pl.String).fill_null("").alias("order"),
         "row",
         item="prompt_id",
         **clusters,
-    ).unique()
-    places = places.sort("item", "order", "row").collect()
+    )
+    places = columns.unique().sort("item", "order", "row").collect()
     axes = places.drop("row").unique(["item", "order"], keep="first", maintain_order=True)
     sizes = places.group_by("item", "order", maintain_order=True).len()["len"].to_numpy()
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)

@@ -100,9 +100,7 @@ FAMILY = Family(
     screen={
         "answers": columns("prompt_set accuracy low high prompts tied missing"),
         "shares": columns("prompt_set option option_probability low high probability rank prompts"),
-        "neighbours": columns(
-            "prompt_set basis compared previous next nearest_step nearest misplaced"
-        ),
+        "neighbours": columns("prompt_set compared previous next nearest_step nearest misplaced"),
         "curves": columns("prompt_set measure value low high prompts"),
     },
     charts=lambda result: import_module(".charts", __name__).charts(result),

@@ -78,12 +78,11 @@ def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
     several = table["prompt_set"].n_unique() > 1
     for row in table.filter("misplaced").iter_rows(named=True):
         where = f"{row['prompt_set']}, " if several else ""
-        noun = "vocabulary row" if row["basis"] == "rows" else "prompt"
         nearer = min(row[side] for side in ("previous", "next") if row[side] is not None)
         yield Finding(
             text=f"{where}{series_name(row)} {step_name(row['step'])} may be another checkpoint: "
             f"it is nearest to {step_name(row['nearest_step'])}, Jensen–Shannon divergence (nats)",
-            value=row["nearest"], n=counted(row["compared"], noun), form=".3g",
+            value=row["nearest"], n=counted(row["compared"], "vocabulary row"), form=".3g",
             baseline=f"{formatted(nearer, '.3g')} to the nearer neighbour", **about(row),
         )  # fmt: skip
 

@@ -19,19 +19,16 @@ from logitbank.analysis.families.options.tables import (
     CURVES,
     NEIGHBOURS,
     SHARES,
-    Compared,
     Row,
     RowValues,
     accuracy_changes,
     answer_table,
     as_table,
-    compared_shares,
     curve_tables,
     divided,
     evenly_spaced,
     is_correct,
     neighbour_rows,
-    neighbours_by_options,
     option_items,
     read_answers,
     share_table,
@@ -85,9 +82,8 @@ class OptionScores(Result):
     change_points: pl.DataFrame
     """Change points of accuracy, by prompt set, model and run."""
     neighbours: pl.DataFrame
-    """One row per checkpoint and prompt set that another one can be compared with: basis (`rows` of
-    the vocabulary, or `options`), compared (how many rows or prompts); `previous` and `next`, the
-    mean Jensen–Shannon divergence (nats) from the checkpoint before and after; nearest_step and
+    """One row per checkpoint and prompt set of runs whose full rows were read: `compared` (how many
+    rows); `previous` and `next`, the mean Jensen–Shannon divergence (nats) from the checkpoint before and after; nearest_step and
     `nearest`, the same of the nearest checkpoint; and whether the checkpoint is `misplaced`."""
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
@@ -187,7 +183,6 @@ def _run_tables(
     """The tables of a model and run by name, from scores of a few checkpoints at a time."""
     full, prompts = run.full, run.prompt_set
     last, _ = run.read([*full][-1])
-    compared = list[Compared]()
     for scores in parts:
         read = [run.read(step, entropy=entropy and full[step]) for step in scores.steps]
         top, entropies = np.array(read).transpose(1, 0, 2)
@@ -202,12 +197,9 @@ def _run_tables(
         in_units = divided(scores, score)
         yield "shares", share_table(in_units, prompts)
         yield "answers", answer_table(in_units, prompts)
-        compared.append(compared_shares(in_units))
-    head: Row = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
-    neighbours = pl.DataFrame(schema=NEIGHBOURS)
     if entropy and all(full.values()):
-        neighbours = neighbours_by_rows(run, head)
-    yield "neighbours", neighbours if len(neighbours) else neighbours_by_options(head, compared)
+        head = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
+        yield "neighbours", neighbours_by_rows(run, head)
 
 
 def read_items(source: Scores) -> Items:
@@ -350,7 +342,7 @@ def neighbours_by_rows(run: Positions, head: Row) -> pl.DataFrame:
         logprobs = [at[step, name].logprobs([row], normalised=True) for step in steps]
         p = np.exp(np.concatenate(logprobs, dtype=np.float64))
         sums += js_divergences(p / p.sum(axis=1, keepdims=True))
-    about = head | {"basis": "rows", "compared": len(rows)}
+    about = head | {"compared": len(rows)}
     return neighbour_rows(about, steps, sums / len(rows))
 
 

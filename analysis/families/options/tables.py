@@ -20,7 +20,7 @@ from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.results.curve import Course, change_table
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.neighbours import js_divergences, misplaced
+from logitbank.analysis.stats.neighbours import misplaced
 from logitbank.analysis.stats.summary import summarise
 
 Row = dict[str, object]
@@ -53,15 +53,12 @@ CHECKPOINTS = pl.Schema(
 )  # fmt: skip
 NEIGHBOURS = pl.Schema(
     {
-        **_KEYS, "basis": pl.String(), "compared": pl.Int64(), "previous": pl.Float64(),
+        **_KEYS, "compared": pl.Int64(), "previous": pl.Float64(),
         "next": pl.Float64(), "nearest_step": pl.Int64(), "nearest": pl.Float64(),
         "misplaced": pl.Boolean(),
     }
 )  # fmt: skip
 ACCURACY = FAMILY.measures[0]
-COMPARED_PROMPTS = 1_000
-"""Most prompts whose option probabilities are compared between checkpoints: with all 15,840 of
-WinoBias, the pairs of 154 checkpoints take sixteen times as long."""
 OPTIONS = 12
 """Different options beyond which only the answer and the others are distinguished."""
 
@@ -187,40 +184,6 @@ def evenly_spaced(total: int, most: int) -> NDArray[np.int64]:
     ([0, 4, 8], [0, 1])
     """
     return np.unique(np.linspace(0, total - 1, min(most, total)).astype(np.int64))
-
-
-class Compared(NamedTuple):
-    """Option probabilities of a few checkpoints that are compared with others."""
-
-    steps: Sequence[int | None]
-    shares: Floats
-    """(c, o), of prompts with several options."""
-    prompts: int
-
-
-def compared_shares(scores: PromptScores) -> Compared:
-    """Option probabilities of evenly spaced prompts, each option order counted."""
-    prompt = scores.options["prompt"].to_numpy()
-    several = np.flatnonzero(np.bincount(prompt) > 1)
-    chosen = several[evenly_spaced(len(several), COMPARED_PROMPTS)]
-    return Compared(scores.steps, scores.share()[:, np.isin(prompt, chosen)], len(chosen))
-
-
-def neighbours_by_options(head: Row, parts: Sequence[Compared]) -> pl.DataFrame:
-    """Rows of `NEIGHBOURS` of a run, from the option probabilities of all its checkpoints.
-
-    A checkpoint that lacks one of the compared prompts has none, and neither has a run without
-    prompts of several options.
-    """
-    prompts = parts[0].prompts
-    shares = np.concatenate([part.shares for part in parts])
-    complete = ~np.isnan(shares).any(axis=1) & (prompts > 0)
-    steps = [step for part in parts for step in part.steps]
-    return neighbour_rows(
-        head | {"basis": "options", "compared": prompts},
-        [step for step, whole in zip(steps, complete, strict=True) if whole],
-        js_divergences(shares[complete]) / max(prompts, 1),
-    )
 
 
 def neighbour_rows(

@@ -83,8 +83,9 @@ class OptionScores(Result):
     """Change points of accuracy, by prompt set, model and run."""
     neighbours: pl.DataFrame
     """One row per checkpoint and prompt set of runs whose full rows were read: `compared` (how many
-    rows); `previous` and `next`, the mean Jensen–Shannon divergence (nats) from the checkpoint before and after; nearest_step and
-    `nearest`, the same of the nearest checkpoint; and whether the checkpoint is `misplaced`."""
+    rows); `previous` and `next`, the mean Jensen–Shannon divergence (nats) from the checkpoint
+    before and after; nearest_step and `nearest`, the same of the nearest checkpoint; and whether
+    the checkpoint is `misplaced`."""
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
     answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""

@@ -212,6 +212,7 @@ def summary_coverage(clusters: int, *, data_sets: int = DATA_SETS) -> Iterator[R
     sides = np.tile(["a", "b"], clusters)
     one, difference = Measure(name="x"), Measure(name="x", plus=("a",), minus=("b",))
     hit = Measure(name="x", share=True)
+    apart = Measure(name="x", plus=("a",), minus=("b",), share=True)
 
     def drawn(names: np.ndarray, skewed: bool = False) -> np.ndarray:
         """(2, data sets, items): effects of clusters, and of items at each step."""
@@ -233,6 +234,9 @@ def summary_coverage(clusters: int, *, data_sets: int = DATA_SETS) -> Iterator[R
         ("difference of sides of a cluster", difference, both, sides, drawn(both) + moved, 0, 0),
         ("difference of other clusters", difference, np.arange(2 * clusters), sides,
          drawn(np.arange(2 * clusters)) + moved, 0, 0),
+        ("difference of shares of 0.9 of a cluster", apart, both, sides, shares(both, 0.9), 0, 0),
+        ("difference of shares of 0.9 of other clusters", apart, np.arange(2 * clusters), sides,
+         shares(np.arange(2 * clusters), 0.9), 0, 0),
         ("share of 0.5", hit, own, sides[:0], shares(own, 0.5), 0.5, -0.2),
         ("share of 0.9", hit, own, sides[:0], shares(own, 0.9), 0.9, -0.2),
         ("share of 0.7, 1 to 4 items a cluster", hit, uneven, sides[:0], shares(uneven, 0.7), 0.7,

@@ -5,6 +5,7 @@ whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -352,7 +353,12 @@ def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True
             design = Design(own.axes, measure)
             if not len(design.which):
                 continue
-            row = _measured(own.values, first, design, measure, changes=changes)
+            sides = [
+                Design(own.axes, replace(measure, plus=side, minus=()))
+                for side in (measure.plus, measure.minus)
+                if measure.share and measure.minus
+            ]
+            row = _measured(own.values, first, design, sides, measure, changes=changes)
             table = items.checkpoints.with_columns(
                 **{name: pl.lit(value, pl.String) for name, value in group.items()},
                 measure=pl.lit(measure.key),
@@ -403,11 +409,24 @@ def _schema(items: Items) -> pl.Schema:
 
 
 def _measured(
-    values: Floats, first: Codes, design: Design, measure: Measure, *, changes: bool
+    values: Floats,
+    first: Codes,
+    design: Design,
+    sides: Sequence[Design],
+    measure: Measure,
+    *,
+    changes: bool,
 ) -> dict[str, pl.Series]:
-    """The columns of a measure, from value to common."""
+    """The columns of a measure, from value to common.
+
+    `sides` are those of a difference of shares.
+    """
     now = design.estimates(values)
-    interval = share_interval(now) if measure.share else now.t_interval
+    interval = now.t_interval
+    if measure.share and measure.minus:
+        interval = share_difference_interval(now, *(each.estimates(values) for each in sides))
+    elif measure.share:
+        interval = share_interval(now, alike=len(measure.plus) == 1)
     value, low, high = (measure.scale * each for each in (now.value, *interval))
     if measure.link == "exp":
         value, low, high = np.exp(value), np.exp(low), np.exp(high)
@@ -437,19 +456,21 @@ def _measured(
 
 def _change_interval(change: Estimate, measure: Measure) -> Interval:
     """95 % interval of a paired difference of a measure."""
-    by_item = measure.share and (change.items == change.clusters).all()
+    alike = measure.share and len(measure.plus) == 1 and not measure.minus
+    by_item = alike and (change.items == change.clusters).all()
     interval = paired_share_interval(change) if by_item else change.t_interval
     scale = np.nan if measure.link else measure.scale
     ends = scale * interval.low, scale * interval.high
     return Interval(np.minimum(*ends), np.maximum(*ends))
 
 
-def share_interval(now: Estimate) -> Interval:
+def share_interval(now: Estimate, *, alike: bool = True) -> Interval:
     """Wilson's interval of a share, for as many independent items as its clusters are worth.
 
     Their effective number is `items` over the design effect: the variance between clusters as a
     multiple of that of independent items. It is at most `items`, which it is if every item is a
-    cluster, and the number of clusters if the share is 0 or 1.
+    cluster, and the number of clusters if the share is 0 or 1. Items are not `alike` if those of
+    several parts have unequal weights.
 
     References
     ----------
@@ -458,8 +479,35 @@ def share_interval(now: Estimate) -> Interval:
     p, n, k = now.value, now.items, now.clusters
     with np.errstate(invalid="ignore", divide="ignore"):
         worth = n * np.fmin(p * (1 - p) / (n - 1) / now.error**2, 1.0)
-    worth = np.where(k == n, n, np.where((p == 0) | (p == 1), k, worth))
+    worth = np.where(alike & (k == n), n, np.where((p == 0) | (p == 1), k, worth))
     return with_enough(wilson(p, worth), k)
+
+
+def share_difference_interval(now: Estimate, plus: Estimate, minus: Estimate) -> Interval:
+    r"""Newcombe's interval of a difference of shares, from Wilson's of both sides.
+
+    With :math:`d_1` from the first share to an end of its interval and :math:`d_2` from the second
+    to its other end, the difference ends :math:`\sqrt{d_1^2-2\phi d_1d_2+d_2^2}` from its value.
+    :math:`\phi` is the correlation of the errors of both, 0 if they have no cluster in common or a
+    side has no error.
+
+    References
+    ----------
+    Newcombe 1998, Stat. Med. 17: 873 (independent, method 10) and 2635 (paired, method 10). Not in
+    the papers: clusters, by the design effect of each side.
+    """
+    one, other = (share_interval(side) for side in (plus, minus))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shared = plus.error**2 + minus.error**2 - now.error**2
+        phi = np.nan_to_num(shared / (2 * plus.error * minus.error), posinf=0, neginf=0)
+    phi = np.clip(phi, -1, 1)
+
+    def distance(first: Floats, second: Floats) -> Floats:
+        return np.asarray(np.sqrt(first**2 - 2 * phi * first * second + second**2))
+
+    low = now.value - distance(plus.value - one.low, other.high - minus.value)
+    high = now.value + distance(one.high - plus.value, minus.value - other.low)
+    return Interval(np.clip(low, -1, 1), np.clip(high, -1, 1))
 
 
 def paired_share_interval(change: Estimate) -> Interval:

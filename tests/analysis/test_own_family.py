@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -166,6 +167,47 @@ def test_a_share_near_its_bounds_has_wilson_s_interval_and_a_paired_change() -> 
     assert table["from_baseline_high"][1] == pytest.approx(min(1.0, centre + half))
 
 
+def of_shares(*sides: tuple[int, int], paired: bool = False) -> dict[str, Any]:
+    """The summary of a difference of shares: hits among items, of the parts a and b."""
+    from logitbank.analysis import summarise
+
+    rows = [
+        {"model": "m", "run": "main", "step": 0, "item": f"{part}{i}", "part": part,
+         "cluster": f"{i:03}" if paired else f"{part}{i:03}", "value": float(i < hits)}
+        for part, (hits, n) in zip("ab", sides, strict=True)
+        for i in range(n)
+    ]  # fmt: skip
+    measure = Measure(name="x", plus=("a",), minus=("b",), share=True)
+    return summarise(gather_items([pl.DataFrame(rows)]), [measure]).row(0, named=True)
+
+
+@pytest.mark.parametrize(
+    ("sides", "low", "high"),
+    [  # Newcombe 1998, Stat. Med. 17: 873, table II, method 10
+        (((56, 70), (48, 80)), 0.0524, 0.3339),
+        (((9, 10), (3, 10)), 0.1705, 0.8090),
+        (((10, 10), (0, 20)), 0.6791, 1.0),
+    ],
+)
+def test_a_difference_of_shares_has_newcombe_s_interval(
+    sides: tuple[tuple[int, int], tuple[int, int]], low: float, high: float
+) -> None:
+    row = of_shares(*sides)
+    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=5e-5)
+    assert row["value"] == pytest.approx(sides[0][0] / sides[0][1] - sides[1][0] / sides[1][1])
+
+
+def test_a_paired_difference_of_shares_is_shorter() -> None:
+    """Both sides hit the same sentences but two: their errors are correlated."""
+    row, apart = of_shares((16, 20), (14, 20), paired=True), of_shares((16, 20), (14, 20))
+    one, other = (stats.binomtest(k, 20).proportion_ci(method="wilson") for k in (16, 14))
+    phi = np.corrcoef(np.arange(20) < 16, np.arange(20) < 14)[0, 1]
+    first, second = 0.8 - one.low, other.high - 0.7
+    distance = np.sqrt(first**2 - 2 * phi * first * second + second**2)
+    assert row["low"] == pytest.approx(0.1 - distance)
+    assert apart["low"] < row["low"] < 0.1 < row["high"] < apart["high"]
+
+
 @pytest.mark.parametrize("clusters", [20, 50])
 def test_intervals_of_a_summary_cover_the_truth(clusters: int) -> None:
     """At least 90 and 93 of 100, of values and of changes; 500 data sets err by 0.011."""
@@ -173,5 +215,5 @@ def test_intervals_of_a_summary_cover_the_truth(clusters: int) -> None:
 
     least = {20: 0.90, 50: 0.93}[clusters] - 2 * 0.011
     rates = [*summary_coverage(clusters, data_sets=500)]
-    assert len(rates) == 16
+    assert len(rates) == 20
     assert {rate.what: rate.share for rate in rates if rate.share < least} == {}

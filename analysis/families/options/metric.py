@@ -199,7 +199,7 @@ def _run_tables(
         yield "shares", share_table(in_units, prompts)
         yield "answers", answer_table(in_units, prompts)
     if entropy and all(full.values()):
-        head = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
+        head: Row = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
         yield "neighbours", neighbours_by_rows(run, head)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import linear
 
 from logitbank.engine.backends.hf.model import output_logits, read_model
+from logitbank.engine.backends.hf.state import ModelState
 from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.backends.torch_precision import in_float32
 from logitbank.store.format.schema import Head, Query
@@ -41,10 +42,25 @@ def _difference(exact: np.ndarray, rounded: np.ndarray) -> float:
 def _logits(
     folder: Path, queries: Sequence[Query], settings: EngineSettings, dtype: torch.dtype
 ) -> list[np.ndarray]:
+    """Logits of each query by a model in the state in which it was read."""
+    model, rows = _model(folder, queries, settings, dtype), []
+    state = ModelState(model)
+    for query in queries:
+        if state.is_written:
+            model = _model(folder, queries, settings, dtype)
+            state = ModelState(model)
+        rows.append(_row(model, query))
+        state.restore()
+    return rows
+
+
+def _model(
+    folder: Path, queries: Sequence[Query], settings: EngineSettings, dtype: torch.dtype
+) -> Any:
     model: Any = read_model(folder, settings, dtype).model.eval()
     for head in {query.head for query in queries}:
         _head_in_float32(model, head)
-    return [_row(model, query) for query in queries]
+    return model
 
 
 def _row(model: Any, query: Query) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,16 +14,24 @@ from logitbank.engine.backends.heads import Layer, proved_heads, trial_queries
 from logitbank.engine.backends.hf.batches import plan_batches
 from logitbank.engine.backends.hf.forward import Forward, a_language
 from logitbank.engine.backends.hf.model import operations, read_model
-from logitbank.engine.backends.hf.packed import difference, last_bits_changed, refusal, trial
+from logitbank.engine.backends.hf.packed import (
+    depends_on_length,
+    difference,
+    last_bits_changed,
+    refusal,
+    trial,
+)
 from logitbank.engine.backends.hf.packs import CPU_POSITIONS, POSITIONS
-from logitbank.engine.backends.hf.swap import Account, copy_weights
+from logitbank.engine.backends.hf.state import ModelState
+from logitbank.engine.backends.hf.swap import INSTEAD, Account, copy_weights
 from logitbank.engine.backends.matmul import use_fast_matmul
 from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
-from logitbank.errors import WeightsError
+from logitbank.engine.weights.proof import Fingerprint
+from logitbank.errors import EngineError, WeightsError
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.schema import Head, Json, Query
 
@@ -42,6 +52,10 @@ class TransformersBackend:
         self._packed = CPU_POSITIONS if self._device.type == "cpu" else sys.maxsize
         self._not_packed: str | None = None
         self._resident: Account | None = None
+        self._state: ModelState | None = None
+        """What every pass finds; None while passes are observed."""
+        self._is_rewritten = False
+        """Whether the first pass of a model writes into its weights, so that none is swapped."""
         self._config = config_fields(folder)
         self._max_tokens = settings.max_batch_tokens
         self._max_sequences = 1 if settings.deterministic else settings.max_sequences
@@ -51,6 +65,8 @@ class TransformersBackend:
     def load(self, folder: Path, *, checkpoint: str, digests: Mapping[str, str] = {}) -> Loaded:
         start = time.perf_counter()
         check_same_model(self._config, config_fields(folder), checkpoint=checkpoint)
+        if self._is_rewritten:
+            self._model = self._forward = self._state = self._resident = None
         try:
             account = self._replace(folder, digests) or self._read(folder, digests)
         except WeightsError as error:
@@ -59,6 +75,9 @@ class TransformersBackend:
         assert model is not None
         assert forward is not None
         account.check(model, checkpoint)
+        if self._state is None:
+            self._state = self._observe(model)
+        self._state.settle()
         if settings.task == "causal":
             self._resident = account
         note = self._choose_packing(model)
@@ -90,6 +109,60 @@ class TransformersBackend:
         return Account.from_folder(folder, read, self._settings, digests)
 
     @torch.inference_mode()
+    def _observe(self, model: transformers.PreTrainedModel) -> ModelState:
+        """The state that every pass of a new model has to find.
+
+        It is that of the model as it was read. If the first pass writes into the weights, as
+        RWKV's does, it is the state after that pass, and each checkpoint is read as a new model.
+
+        Raises
+        ------
+        EngineError
+            Passes write into the weights again and again.
+        """
+        length = self._settings.max_length
+        longest = Query((1,) * length, length - 1, language=a_language(model))
+        queries = [*self._trial(model), longest]
+        state = ModelState(model)
+        marks = self._marks(state)
+        logits = self._all_logits(queries, packed=0)
+        if not state.is_written and self._marks(state) == marks:
+            state.restore()
+            return state
+        self._is_rewritten, state = True, ModelState(model)
+        marks = self._marks(state)
+        again = self._all_logits(queries, packed=0)
+        if (
+            state.is_written
+            or self._marks(state) != marks
+            or not torch.allclose(logits, again, 1e-4, 1e-4, equal_nan=True)
+        ):
+            raise self._writes_weights()
+        state.restore()
+        return state
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        """Let the model have other hooks meanwhile."""
+        state, self._state = self._state, None
+        try:
+            yield
+        finally:
+            self._state = state
+            if state is not None:
+                state.restore()
+
+    def _marks(self, state: ModelState) -> list[Fingerprint]:
+        """Fingerprints of a model's tensors, if its code may write them in uncounted ways."""
+        return state.marks() if self._settings.trust_remote_code else []
+
+    def _writes_weights(self) -> EngineError:
+        return EngineError(
+            f"{type(self._model).__name__} writes into its own weights as it runs, so its logits"
+            f" depend on the prompts before; {INSTEAD}"
+        )
+
+    @torch.inference_mode()
     def score(self, queries: Sequence[Query], sink: Sink) -> Tokens:
         run = self._run_all(queries, sink, packed=self._packed if self._not_packed == "" else 0)
         tokens = sum(len(query.ids) for query in queries)
@@ -98,9 +171,19 @@ class TransformersBackend:
     def _run_all(self, queries: Sequence[Query], sink: Sink, *, packed: int) -> int:
         """Number of tokens that were run."""
         assert self._forward is not None, "load comes before score"
+        assert self._model is not None
+        causal = self._settings.task == "causal"
+        if causal and not packed and depends_on_length(self._model.config):
+            queries = [replace(query, ids=query.ids[: query.position + 1]) for query in queries]
         run = 0
         for batch in plan_batches(queries, self._max_tokens, self._max_sequences, packed=packed):
-            logits, hidden = self._forward(batch, queries[batch.queries[0]].head)
+            try:
+                logits, hidden = self._forward(batch, queries[batch.queries[0]].head)
+            finally:
+                if self._state is not None:
+                    self._state.restore()
+            if self._state is not None and self._state.is_written:
+                raise self._writes_weights()
             sink(batch.queries, logits.float(), hidden if self._settings.hidden else None)
             run += batch.tokens
         return run
@@ -125,7 +208,7 @@ class TransformersBackend:
         )
         try:
             alone = self._all_logits(compared, packed=0)
-            with last_bits_changed(model, self._dtype):
+            with self._unwatched(), last_bits_changed(model, self._dtype):
                 moved = self._all_logits(compared, packed=0)
             packed = self._all_logits(compared + between, packed=self._packed)[: len(compared)]
         except Exception as error:  # the code of an architecture may raise anything
@@ -178,4 +261,4 @@ class TransformersBackend:
         }
 
     def close(self) -> None:
-        self._model = self._forward = None
+        self._model = self._forward = self._state = None

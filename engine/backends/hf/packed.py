@@ -134,6 +134,24 @@ def _root_mean_square(logits: torch.Tensor) -> torch.Tensor:
     return logits.square().mean(dim=-1).sqrt()
 
 
+def depends_on_length(config: Any) -> bool:
+    """Whether a model's positions depend on the length of the whole sequence.
+
+    Examples
+    --------
+    >>> from transformers import Gemma3TextConfig, LlamaConfig
+    >>> depends_on_length(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0}))
+    True
+    >>> depends_on_length(Gemma3TextConfig())
+    False
+    """
+    text = config.get_text_config()
+    scaling = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    of_layers = [each for each in scaling.values() if isinstance(each, dict)]
+    kinds = {each.get("rope_type", each.get("type")) for each in (scaling, *of_layers)}
+    return not kinds.isdisjoint(("dynamic", "longrope", "su"))
+
+
 def refusal(model: Any, longest: int) -> str:
     """Why a model's config or call excludes packing; "" if neither does."""
     if "position_ids" not in signature(model.forward).parameters:
@@ -141,8 +159,7 @@ def refusal(model: Any, longest: int) -> str:
     if longest > LONGEST:
         return f"a context has {longest:,} tokens, and what each sees takes memory by their square"
     text = model.config.get_text_config()
-    scaling = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    if scaling.get("rope_type") in ("dynamic", "longrope"):
+    if depends_on_length(model.config):
         return "its positions depend on the longest context that is run with them"
     for name in ("sliding_window", "attention_chunk_size"):
         window = getattr(text, name, None)

@@ -24,7 +24,7 @@ from logitbank.engine.weights.weights import stream_weights, tensor_shapes
 from logitbank.errors import WeightsError
 from logitbank.store.format.schema import Json
 
-_INSTEAD = "compute its logits with another tool and store them with Bank.deposit"
+INSTEAD = "compute its logits with another tool and store them with Bank.deposit"
 
 
 @torch.no_grad()
@@ -123,7 +123,7 @@ class Account:
         """Prove that the model holds exactly these tensors, or raise WeightsError."""
         once, ledger = self.settings.task == "masked", self.ledger
         loaded = loaded_fingerprint(model, ledger.dtype, once=once, stored=ledger.marks)
-        ledger.check(loaded, checkpoint=checkpoint, instead=_INSTEAD)
+        ledger.check(loaded, checkpoint=checkpoint, instead=INSTEAD)
 
     def describe(self) -> dict[str, Json]:
         """Provenance of borrowed tensors."""

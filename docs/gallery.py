@@ -11,8 +11,9 @@ import logitbank
 from logitbank.analysis.charts.chart import chart_caption, paper_specs
 from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
+from tests.support import bbq_cases
 
-Case = tuple[str, Callable[[Path], None], Callable[[Path], Any]]
+Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
 """Origin of the data, a function that makes banks in a folder, and one that returns a study."""
 
 CASES: dict[str, Case] = {
@@ -55,6 +56,11 @@ CASES: dict[str, Case] = {
         "invented data",
         banks.gest,
         lambda folder: logitbank.gest(folder / "gest.zarr"),
+    ),
+    "analyze bbq": (
+        "invented data",
+        lambda folder: bbq_cases.make_bank(folder / "bbq.zarr"),
+        lambda folder: logitbank.bbq(folder / "bbq.zarr"),
     ),
     "analyze tradeoff": (
         "invented data",

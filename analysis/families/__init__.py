@@ -89,5 +89,6 @@ def _common(family: Family) -> Callable[..., "Study[Any]"]:
 
         return measured_study(family, banks, prompts=prompts, models=models, cache=cache)
 
+    analyze.__name__ = analyze.__qualname__ = family.name
     analyze.__doc__ = family.description
     return analyze

@@ -25,7 +25,7 @@ class PromptSums(NamedTuple):
     """The prompts whose tokens are all scored."""
 
     rows: pl.DataFrame
-    """One row per checkpoint × complete prompt, sorted by checkpoint and prompt."""
+    """One row per checkpoint × complete prompt (or option), sorted by checkpoint and prompt."""
     coverage: pl.DataFrame
     """model, run, step, prompts (complete), missing (of the expected ones)."""
     absent: pl.DataFrame
@@ -43,6 +43,7 @@ def sum_prompts(
     *,
     family: str,
     columns: Sequence[str] = (),
+    by: Sequence[str] = (),
     more: Sequence[pl.Expr] = (),
 ) -> PromptSums:
     """Sum the log-probabilities of every prompt's tokens.
@@ -52,17 +53,20 @@ def sum_prompts(
     frame
         Rows of checkpoint × prompt × token: model, run, step, prompt_id, piece, logprob (nats).
     expected
-        Columns model, prompt_id, pieces, the number of tokens of each prompt, and `columns`.
+        Columns model, prompt_id, `by`, pieces, the number of tokens of each, and `columns`.
     family
         Name of the family of metrics, for messages.
     columns
         Columns of the prompt that are kept.
+    by
+        What has sums of its own within a prompt: `option`.
     more
         Further aggregates over a prompt's tokens.
 
     Returns
     -------
-    Rows with model, run, step, prompt_id, `pieces`, `logprob` (nats, the sum), `columns`, `more`.
+    Rows with model, run, step, prompt_id, `by`, `pieces`, `logprob` (nats, the sum), `columns`,
+    `more`.
 
     Raises
     ------
@@ -72,8 +76,9 @@ def sum_prompts(
         No rows, or a log-probability that is not finite.
     """
     tokens = frame.with_columns(pl.col("model", "run", "prompt_id").cast(pl.String))
+    key = [*PROMPT, *by]
     summed = (
-        tokens.group_by(PROMPT)
+        tokens.group_by(key)
         .agg(
             *(pl.col(name).first() for name in columns),
             *more,
@@ -82,22 +87,22 @@ def sum_prompts(
             finite=pl.col("logprob").is_finite().fill_null(False).all(),
             logprob=exact_sum("logprob"),
         )
-        .sort(PROMPT, nulls_last=True)
+        .sort(key, nulls_last=True)
         .collect()
     )
     if summed.is_empty():
         raise NoRowsError(f"There is no score for {family}. Run `logitbank extract` first.")
     _check(summed, tokens, family)
     present = summed.join(
-        expected.select("model", "prompt_id", all="pieces"),
-        on=["model", "prompt_id"],
+        expected.select("model", "prompt_id", *by, all="pieces"),
+        on=["model", "prompt_id", *by],
         how="left",
         maintain_order="left",
     )
     rows = present.filter(pl.col("pieces") == pl.col("all"))
     rows = rows.drop("distinct", "finite", "all")
     coverage = _coverage(rows, present, expected)
-    return PromptSums(rows, coverage, _absent(rows, coverage, expected, columns))
+    return PromptSums(rows, coverage, _absent(rows, coverage, expected, key, columns))
 
 
 def exact_sum(column: str) -> pl.Expr:
@@ -163,17 +168,16 @@ def _absent(
     rows: pl.DataFrame,
     coverage: pl.DataFrame,
     expected: pl.DataFrame,
+    key: Sequence[str],
     columns: Sequence[str],
 ) -> pl.DataFrame:
     """The expected prompts that are not among the rows of a checkpoint."""
     if not coverage["missing"].sum():
-        return rows.select(*PROMPT, *columns).clear()
-    prompts = expected.select("model", "prompt_id", *columns).cast(
-        {name: rows.schema[name] for name in ("model", "prompt_id", *columns)}
-    )
+        return rows.select(*key, *columns).clear()
+    names = [name for name in (*key, *columns) if name not in ("run", "step")]
+    prompts = expected.select(names).cast({name: rows.schema[name] for name in names})
     everything = coverage.filter(pl.col("missing") > 0).select(CHECKPOINT).join(prompts, on="model")
-    on = list(PROMPT)
-    return everything.join(rows, on=on, how="anti", nulls_equal=True).select(*PROMPT, *columns)
+    return everything.join(rows, on=key, how="anti", nulls_equal=True).select(*key, *columns)
 
 
 def _coverage(rows: pl.DataFrame, present: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:

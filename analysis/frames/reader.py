@@ -124,10 +124,10 @@ class Scores:
         parts = [expected_rows(self.banks, name, columns) for name in self.sets]
         return pl.concat(parts, how="vertical_relaxed").unique()
 
-    def expected(self, columns: Sequence[str] = ()) -> pl.DataFrame:
-        """The number of tokens of each prompt: model, prompt_id, pieces, and these columns."""
-        rows = self.expected_rows(("prompt_id", "piece", *columns))
-        return rows.group_by("model", "prompt_id").agg(
+    def expected(self, columns: Sequence[str] = (), by: Sequence[str] = ()) -> pl.DataFrame:
+        """The number of tokens of prompts: model, prompt_id, `by`, pieces, and these columns."""
+        rows = self.expected_rows(("prompt_id", "piece", *by, *columns))
+        return rows.group_by("model", "prompt_id", *by).agg(
             pl.col(columns).first(), pieces=pl.col("piece").n_unique().cast(pl.Int64)
         )
 
@@ -136,17 +136,19 @@ class Scores:
         reduce: Callable[[PromptSums], T],
         *columns: str,
         family: str,
+        by: Sequence[str] = (),
         more: Sequence[pl.Expr] = (),
     ) -> list[T]:
         """`reduce` of the sums of prompts, with these columns, of a few checkpoints at a time.
 
-        `family` and `more` are as for `sum_prompts`.
+        `family`, `by` and `more` are as for `sum_prompts`.
         """
         self.require(*columns, family=family)
-        expected = self.expected(columns)
+        expected = self.expected(columns, by)
 
         def read(frame: pl.LazyFrame) -> T:
-            return reduce(sum_prompts(frame, expected, family=family, columns=columns, more=more))
+            sums = sum_prompts(frame, expected, family=family, columns=columns, by=by, more=more)
+            return reduce(sums)
 
         return [*self.map_frames(read, rows=TOKEN_ROWS)]
 

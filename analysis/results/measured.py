@@ -11,9 +11,18 @@ from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted
-from logitbank.analysis.results.series import Curve, about, by_series, size
+from logitbank.analysis.frames.expressions import same_as
+from logitbank.analysis.frames.items import Items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.results.series import Curve, Row, about, by_series, size
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.summary import summarise
 from logitbank.wording import step_name
+
+ALL = "all"
+"""The group of all items together."""
+N = size("items", "clusters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,34 +39,82 @@ class Measured(Result):
         return {"measures": self.measures, **self.further}
 
 
+def measures_table(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """`summarise`; of several groups first all items together, in the group `ALL`."""
+    table = summarise(items, measures)
+    if not items.groups or len(items.axes.select(items.groups).unique()) < 2:
+        return table
+    whole = summarise(items.pooled(*items.groups), measures).with_columns(
+        **dict.fromkeys(items.groups, pl.lit(ALL))
+    )
+    rows = pl.concat([whole.select(table.columns), table])
+    return rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+
+
+def groups_of(table: pl.DataFrame) -> list[str]:
+    """The columns of groups of a table of measures."""
+    return table.columns[len(CHECKPOINT) : table.columns.index("measure")]
+
+
+def overall(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows of all groups together; of groups that are not, all rows."""
+    whole = table.filter(pl.all_horizontal(pl.col(groups_of(table)) == ALL))
+    return whole if len(whole) else table
+
+
 def findings(family: Family, result: Measured) -> list[Finding]:
-    """The first measure, then each measure of each model and run."""
-    table = result.measures.filter(pl.col("value").is_not_nan())
-    if table.is_empty():
+    """The first measure, then each measure of each model and run, and its extreme groups."""
+    known = result.measures.filter(pl.col("value").is_not_nan())
+    if known.is_empty():
         return [Finding(text=f"There is no item of {family.title} with a score.")]
-    row = table.filter(measure=pl.first("measure")).row(-1, named=True)
-    first = family.measures[0]
+    table = overall(known)
+    first = next(each for each in family.measures if each.key in table["measure"])
+    row = table.filter(measure=first.key).row(-1, named=True)
     value = formatted(row["value"], first.form)
     headline = f"{first.text or first.name} is {value} at {step_name(row['step'])}."
     found = [Finding(text=headline, **about(row, "measures"))]
-    groups = table.columns[3 : table.columns.index("measure")]
+    groups = groups_of(table)
     for prefix, rows in by_series(table):
         for part in rows.partition_by(*groups, "measure", maintain_order=True):
-            found += _series(family, part, groups, prefix)
+            found += _series(family, part, prefix)
+            if len(known) > len(table):
+                found += _extreme_groups(family, known, part.row(-1, named=True), prefix)
     return found
 
 
-def _series(
-    family: Family, rows: pl.DataFrame, groups: Sequence[str], prefix: str
-) -> Iterator[Finding]:
+def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding]:
     last = rows.row(-1, named=True)
-    measure = next(each for each in family.measures if each.key == last["measure"])
-    names = [str(last[name]) for name in groups] + [measure.group] * bool(measure.group)
-    what = f"{prefix}{measure.text or measure.name}" + "".join(f", {name}" for name in names)
-    value = Curve(rows, "value", what, size("items", "clusters"), measure.form, "measures")
+    names = [str(last[name]) for name in groups_of(rows) if last[name] != ALL]
+    measure, what = _named(family, last, prefix)
+    what += "".join(f", {name}" for name in names)
+    value = Curve(rows, "value", what, N, measure.form, "measures")
     yield value.now()
     if measure.link is None:
         yield from value.change()
+
+
+def _extreme_groups(
+    family: Family, table: pl.DataFrame, last: Row, prefix: str
+) -> Iterator[Finding]:
+    """The groups with the lowest and the highest value of a measure at the last checkpoint."""
+    groups = groups_of(table)
+    own = table.filter(
+        same_as(last, (*CHECKPOINT, "measure")), *(pl.col(name) != ALL for name in groups)
+    ).sort("value", maintain_order=True)
+    measure, what = _named(family, last, prefix)
+    for end, at in (("lowest", 0), ("highest", -1)) if len(own) > 1 else ():
+        row = own.row(at, named=True)
+        name = ", ".join(f"{group} {row[group]}" for group in groups)
+        curve = Curve(own, "value", what, N, measure.form, "measures")
+        yield curve.at(row, f", {end}: {name},")
+
+
+def _named(family: Family, row: Row, prefix: str) -> tuple[Measure, str]:
+    """The measure of a row, and the words for it."""
+    measure = next(each for each in family.measures if each.key == row["measure"])
+    if measure.text:
+        return measure, f"{prefix}{measure.text}"
+    return measure, f"{prefix}{measure.key}"
 
 
 def charts(family: Family, result: Measured) -> dict[str, Chart]:
@@ -65,7 +122,7 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     table = result.measures.filter(pl.col("value").is_not_nan())
     if table.is_empty():
         return {}
-    groups = table.columns[3 : table.columns.index("measure")]
+    groups = groups_of(table)
     table = table.with_columns(group=pl.concat_str([*groups, pl.lit("")], separator=" "))
     axis = StepAxis(table["step"].to_list())
     group = "group" if groups else None

@@ -152,6 +152,14 @@ class Design:
         weights /= np.maximum(orders, 1)[:, None]
         return weights
 
+    def missing(self, absent: Flags) -> Codes:
+        """(c,) how many items are missing, of flags (c, p); of a function, of one of its means."""
+        own = absent[:, self.which]
+        cells = np.stack([own[:, columns].sum(axis=1) for columns in self.columns], axis=1)
+        if self.functions is None:
+            return np.asarray(cells.sum(axis=1))
+        return np.asarray(np.max([cells[:, side].sum(axis=1) for _, side in self.sides], axis=0))
+
     def estimates(
         self, values: Floats, first: Codes | None = None, others: Floats | None = None
     ) -> Estimate:
@@ -363,7 +371,7 @@ def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True
                 **{name: pl.lit(value, pl.String) for name, value in group.items()},
                 measure=pl.lit(measure.key),
                 **row,
-                missing=pl.Series(own.chosen(design.which).missing.sum(axis=1)),
+                missing=pl.Series(design.missing(own.missing)),
                 baseline_step=items.checkpoints["step"].gather(first),
                 at=pl.lit(at),
             )

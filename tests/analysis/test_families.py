@@ -16,7 +16,7 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
 from logitbank.store import Bank
-from tests.support import gest_cases, stereoset_cases, unqover_cases
+from tests.support import bbq_cases, gest_cases, stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import HITS, add_specified, whole_bank
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.paths import ROOT
@@ -34,6 +34,7 @@ def own_bank(path: Path) -> None:
 
 MAKE: dict[str, Callable[[Path], Any]] = {
     "fluctuation": professions_bank,
+    "bbq": bbq_cases.make_bank,
     "gest": gest_cases.make_bank,
     "stereoset": stereoset_cases.make_bank,
     "unqover": unqover_cases.make_bank,

@@ -16,6 +16,7 @@ from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from tests.golden import banks
+from tests.support import bbq_cases
 from tests.support.evaluation_banks import HITS, add_specified, add_winobias
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.pictures import Picture, distorted
@@ -57,6 +58,9 @@ CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
         lambda at: logitbank.fluctuation(at / "scores.csv", frequencies=str(at / "totals.csv")),
     ),
     "fluctuation of runs": (lambda at: None, _three_runs),
+    "bbq": (
+        lambda at: bbq_cases.make_bank(at / "bbq.zarr"), lambda at: logitbank.bbq(at / "bbq.zarr")
+    ),
     "gest": (banks.gest, lambda at: logitbank.gest(at / "gest.zarr")),
     "lambada": (banks.families, lambda at: logitbank.lambada(at / "families.zarr")),
     "lambada of runs": (banks.ties, lambda at: logitbank.lambada(at / "ties.zarr")),
@@ -94,6 +98,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("fluctuation", "frequencies"): ("frequencies", "case"),
     ("fluctuation", "checkpoint_pairs"): ("checkpoint_pairs", "verb"),
     ("fluctuation", "run_pairs"): ("run_pairs", "run_a"),
+    ("bbq", "measures"): ("measures", "category"),
     ("gest", "rate"): ("rates", "run"),
     ("gest", "stereotypes"): ("stereotypes", "stereotype"),
     ("lambada", "lambada"): ("lambada", "run"),

@@ -73,9 +73,11 @@ def findings(family: Family, result: Measured) -> list[Finding]:
     value = formatted(row["value"], first.form)
     headline = f"{first.text or first.name} is {value} at {step_name(row['step'])}."
     found = [Finding(text=headline, **about(row, "measures"))]
-    groups = groups_of(table)
+    order = pl.Enum([measure.key for measure in family.measures])
+    keys = ["measure", *groups_of(table)]
     for prefix, rows in by_series(table):
-        for part in rows.partition_by(*groups, "measure", maintain_order=True):
+        by_measure = rows.sort(pl.col("measure").cast(order), maintain_order=True)
+        for part in by_measure.partition_by(keys, maintain_order=True):
             found += _series(family, part, prefix)
             if len(known) > len(table):
                 found += _extreme_groups(family, known, part.row(-1, named=True), prefix)

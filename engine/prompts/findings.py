@@ -38,7 +38,8 @@ def once_per_kind(findings: Iterable[Finding], path: Path | None = None) -> list
 
 def _report(first: Finding, *others: Finding, path: Path | None) -> str:
     if path is None:
-        more = f" (and {counted(len(others), 'other prompt')})" if others else ""
+        prompts = {other.at for other in others} - {first.at}
+        more = f" (and {counted(len(prompts), 'other prompt')})" if prompts else ""
         return f"prompt {first.at!r}: {first.message}{more}"
     unit, colon = ("row", ": row ") if path.suffix.lower() == ".parquet" else ("line", ":")
     also = also_in(unit, [other.at for other in others if isinstance(other.at, int)])

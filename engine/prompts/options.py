@@ -19,6 +19,8 @@ from logitbank.errors import PromptError
 from logitbank.store.format.schema import Query
 
 _NAMED = 3
+_EXPLAINED = 20
+"""Options whose overlap with their text is explained: an error lists twenty."""
 
 
 @dataclass(slots=True)
@@ -29,19 +31,27 @@ class OptionEncoder:
     encoder: Encoder
     texts: dict[str, list[int]] = field(default_factory=dict)
     """Ids of each text of the latest prompts."""
+    plain: dict[str, list[int]] = field(default_factory=dict)
+    """As `texts`, without special tokens around a text."""
     tokens: dict[tuple[str, str], tuple[int, ...] | None] = field(default_factory=dict)
     """All tokens of each option after its text, without special tokens; None if they merge. An
     option under a mask is encoded by itself, after an empty text."""
+    placed: dict[tuple[str, int, str], tuple[int, ...]] = field(default_factory=dict)
+    """Tokens of options at a mask that have one token in their text, but several by themselves."""
+    _explained: set[str] = field(default_factory=set)
 
     def encode(self, prompts: Sequence[Prompt]) -> None:
         """Encode the texts and options of these prompts, and forget those of others."""
         tokenizer, flag = self.encoder.tokenizer, self.encoder.add_special_tokens
-        masked = _distinct(p.text for p in prompts if p.masks)
-        filled = [masked_text(text, tokenizer.mask_token) for text in masked]
-        rows = tokenizer.encode_many(filled, add_special_tokens=flag)
-        plain = _distinct(p.text for p in prompts if not p.masks)
-        self.texts = dict(zip(masked, rows, strict=True))
-        self.texts |= zip(plain, self.encoder.contexts(plain), strict=True)
+        masks = {p.text: p.masks > 0 for p in prompts}
+        filled = [masked_text(t, tokenizer.mask_token) if masks[t] else t for t in masks]
+        rows = tokenizer.encode_many(filled, add_special_tokens=False)
+        self.plain = dict(zip(masks, rows, strict=True))
+        around = tokenizer.around if flag is not False else list
+        self.texts = {
+            text: around(row) if masks[text] else self.encoder.begun(row)
+            for text, row in self.plain.items()
+        }
         alone = _distinct(o.text for p in prompts if p.masks for o in p.options)
         rows = tokenizer.encode_many(alone, add_special_tokens=False)
         self.tokens = {("", text): tuple(row) for text, row in zip(alone, rows, strict=True)}
@@ -50,10 +60,51 @@ class OptionEncoder:
         )
         before = [self.texts[text] for text, _ in pairs]
         self.tokens |= zip(pairs, self.encoder.continuations(pairs, before), strict=True)
+        self.placed = self._placed(prompts) if tokenizer.mask_id is not None else {}
+
+    def _placed(self, prompts: Sequence[Prompt]) -> dict[tuple[str, int, str], tuple[int, ...]]:
+        """The tokens that options have in their text, if they begin with a word mark elsewhere.
+
+        SentencePiece may begin an option by itself with a lone word mark. A text that has no space
+        before the mask, such as a Japanese one, has no mark there.
+        """
+        tokenizer = self.encoder.tokenizer
+        cases = {
+            (p.text, p.mask or 0, o.text)
+            for p in prompts
+            if p.masks
+            for o in p.options
+            if len(tokens := self.tokens["", o.text] or ()) > 1
+            and not tokenizer.decode(tokens[:1]).strip()
+        }
+        placed = {}
+        for text, mask, option in cases:
+            parts = text.split(MASK)
+            before, after = (
+                masked_text(MASK.join(some), tokenizer.mask_token)
+                for some in (parts[: mask + 1], parts[mask + 1 :])
+            )
+            if before[-1:].isspace() or option[0].isspace():
+                continue
+            ids, spans = tokenizer.encode_with_spans(
+                before + option + after, add_special_tokens=False
+            )
+            start, end = len(before), len(before) + len(option)
+            inside = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
+            if not inside or spans[inside[0]][0] < start or end < spans[inside[-1]][1]:
+                continue  # a token has more than the option
+            tokens = tuple(ids[i] for i in inside)
+            if len(tokens) > 1 and not tokenizer.decode(tokens[:1]).strip():
+                tokens = tokens[1:]
+            placed[text, mask, option] = tokens
+        return placed
 
     def option_tokens(self, prompt: Prompt, option: Option) -> tuple[int, ...] | None:
         """All tokens of an option; None if it merges with the text."""
-        return self.tokens["" if prompt.masks else prompt.text, option.text]
+        if not prompt.masks:
+            return self.tokens[prompt.text, option.text]
+        placed = self.placed.get((prompt.text, prompt.mask or 0, option.text))
+        return self.tokens["", option.text] if placed is None else placed
 
     def scored(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens of an option that are scored."""
@@ -111,9 +162,15 @@ class OptionEncoder:
         label_of: dict[tuple[int, ...], str] = {}
         for option in prompt.options:
             tokens = self.option_tokens(prompt, option)
+            # Few messages are shown, and finding a remedy takes a while.
+            kind = "option " + option.text
+            if tokens is None and (kind in self._explained or len(self._explained) == _EXPLAINED):
+                yield error(kind, "")
+                continue
+            self._explained |= {kind} if tokens is None else set()
             if problem := self._problem(prompt, option, tokens):
                 named = f"option {option.label!r} ({quote(option.text)})"
-                yield error("option " + option.text, f"{named} {problem}")
+                yield error(kind, f"{named} {problem}")
             else:
                 scored = self.scored(tokens or ())
                 if (other := label_of.setdefault(scored, option.label)) != option.label:
@@ -125,7 +182,13 @@ class OptionEncoder:
     def mistakes(self, prompts: Sequence[Prompt]) -> Iterator[Finding]:
         """Options whose token differs from the one in the text where the option fills the mask."""
         tokenizer = self.encoder.tokenizer
-        cases = [(p, o) for p in prompts if p.masks for o in p.options if not o.optional]
+        cases = [
+            (p, o)
+            for p in prompts
+            if p.masks
+            for o in p.options
+            if not o.optional and (p.text, p.mask or 0, o.text) not in self.placed
+        ]
         filled = [masked_text(_filled(p, o), tokenizer.mask_token) for p, o in cases]
         flag = self.encoder.add_special_tokens
         rows = tokenizer.encode_many(filled, add_special_tokens=flag)
@@ -143,17 +206,14 @@ class OptionEncoder:
     def _problem(self, prompt: Prompt, option: Option, tokens: tuple[int, ...] | None) -> str:
         """Why an option cannot be scored; empty if it can."""
         if tokens is None:
-            return (
-                "merges with the text: no token boundary lies between them. Move the space from "
-                "the end of the text to the start of the option"
-            )
+            return self.encoder.overlap(prompt.text, option.text)
         if not tokens:
             return "has no token in this vocabulary"
         tokenizer, scored = self.encoder.tokenizer, self.scored(tokens)
-        unknown = tokenizer.unknown
         texts = ", ".join(map(quote, tokenizer.decode_each(tokens)))
-        if unknown and unknown.id in scored and unknown.text not in option.text:
-            return f"is not in this vocabulary: its tokens are {texts}"
+        lost = tokenizer.lost(option.text, tokens)
+        if lost and (scored == tokens or not self._is_known(scored)):
+            return f"is not in this vocabulary: its tokens {texts} are without {quote(lost)}"
         whole = self.prompt_set.whole_options and not prompt.masks
         if len(scored) > 1 and not whole:
             return (
@@ -161,6 +221,12 @@ class OptionEncoder:
                 "FILE:first_token=true"
             )
         return ""
+
+    def _is_known(self, tokens: tuple[int, ...]) -> bool:
+        """Whether a first token is a part of its option."""
+        unknown = self.encoder.tokenizer.unknown
+        is_unknown = unknown is not None and unknown.id in tokens
+        return not is_unknown and bool(self.encoder.tokenizer.decode(tokens).strip())
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:
@@ -240,7 +306,7 @@ def _single_tokens(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> dict[str,
     return {
         text: row[0]
         for text, row in zip(texts, rows, strict=True)
-        if len(row) == 1 and row[0] not in tokenizer.special_ids
+        if len(row) == 1 and row[0] not in tokenizer.special_ids and not tokenizer.lost(text, row)
     }
 
 

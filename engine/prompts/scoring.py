@@ -43,19 +43,16 @@ def _after_context(prompt: Prompt, encoder: Encoder, kind: Kind) -> Iterator[Sco
     (context,) = encoder.contexts([before])
     (target,) = encoder.continuations([(before, after)], [context])
     if target is None:
-        raise PromptError(
-            f"the target {after!r} merges with its context: encoded together, no token "
-            "ends where the context does; end the context without a space, and begin the "
-            "target with it"
-        )
+        raise PromptError(f"the target {after!r} {encoder.overlap(before, after)}")
     if not context or not target:
         raise PromptError(
             f"context and target have {len(context)} and {len(target)} tokens; both need at "
             "least one"
         )
-    unknown = encoder.tokenizer.unknown
-    if unknown and unknown.id in target:
-        raise PromptError(f"the target {after!r} is not in the vocabulary of this model")
+    if lost := encoder.tokenizer.lost(after, target):
+        raise PromptError(
+            f"the target {after!r} is not in the vocabulary of this model: {quote(lost)} is missing"
+        )
     yield from _following(encoder, (*context, *target), len(context), kind)
 
 
@@ -65,15 +62,23 @@ def sentence_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
     A causal model scores each token after the begin-of-text token (or the end-of-text token without
     one) and the tokens before it, as lm-evaluation-harness does. A masked model scores each under a
     mask of its own, with all others in place: the pseudo-log-likelihood of Salazar et al. 2020
-    (ACL, "Masked Language Model Scoring"). Its special tokens, including the unknown token, are not
-    scored.
+    (ACL, "Masked Language Model Scoring"). Its special tokens are not scored.
+
+    A text with characters outside the vocabulary is an error: without them, its sum is too high.
     """
     tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
     is_masked = tokenizer.mask_id is not None
     if not is_masked:
         _require_begin_token(encoder)
         flag = False
-    encoded = tokenizer.encode_with_spans(prompt.text, add_special_tokens=flag)
+    plain = tokenizer.encode_with_spans(prompt.text, add_special_tokens=False)
+    if lost := tokenizer.lost(prompt.text, plain.ids):
+        raise PromptError(f"its sentence has {quote(lost)}, which is not in this vocabulary")
+    encoded = (
+        plain
+        if flag is False
+        else tokenizer.encode_with_spans(prompt.text, add_special_tokens=flag)
+    )
     unscored = tokenizer.special_ids if is_masked else ()
     positions = [i for i, token in enumerate(encoded.ids) if token not in unscored]
     if not positions:
@@ -82,6 +87,8 @@ def sentence_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
     if is_masked:
         yield from _under_masks(encoder, ids, positions, texts)
         return
+    if ids[0] == tokenizer.before_id:  # written in the text
+        ids, texts = ids[1:], texts[1:]
     if tokenizer.before_id is None:
         raise PromptError(
             "the tokenizer has neither a begin-of-text nor an end-of-text token for its first "
@@ -195,6 +202,7 @@ def _begin_and_ids(encoder: Encoder, text: str) -> tuple[int, tuple[int, ...]]:
     _require_begin_token(encoder)
     begin = encoder.tokenizer.begin_id
     ids = tuple(encoder.tokenizer.encode(text, add_special_tokens=False))
+    ids = ids[1:] if ids[:1] == (begin,) else ids  # written in the text
     if begin is None or not ids:
         missing = "begin-of-text token" if ids else "tokens for its text"
         raise PromptError(f"the tokenizer has no {missing}")

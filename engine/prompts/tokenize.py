@@ -11,7 +11,9 @@ from logitbank.engine.cache import remember, remembered
 from logitbank.engine.prompts.findings import Finding, once_per_kind, refuse
 from logitbank.engine.prompts.options import OptionEncoder, fitted
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.values import KINDS, Encoder, Prompt, ScoredToken
+from logitbank.engine.prompts.scoring import sentence_tokens
+from logitbank.engine.prompts.text_checks import TextChecks
+from logitbank.engine.prompts.values import KINDS, Encoder, Prompt, ScoredToken, quote
 from logitbank.engine.prompts.warnings import likely_mistakes
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.weights.config import ModelConfig
@@ -58,6 +60,7 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     prompts, notes = fitted(prompt_set, tokenizer)
     encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens)
     options = OptionEncoder(prompt_set, encoder)
+    texts = TextChecks(tokenizer)
     queries: dict[Query, int] = {}
     rows: list[_Row] = []
     errors: list[Finding] = []
@@ -70,6 +73,9 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
             if errors:
                 continue
             mistakes += options.mistakes(batch)
+            texts.add(batch, options.plain)
+        elif not tokenizer.loses_nothing:
+            texts.add(batch, _plain(batch, tokenizer))
         for i, prompt in enumerate(batch, start):
             way = prompt.scored or options.scored_tokens
             try:
@@ -83,8 +89,25 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
         notes += _long_options_note(name, table)
     if prompt_set.masked_note and tokenizer.mask_id is not None:
         notes += (f"{name}: {prompt_set.masked_note}",)
-    warnings = likely_mistakes(prompt_set, prompts, mistakes)
+    warnings = [*_capitals(name, tokenizer)]
+    warnings += likely_mistakes(prompt_set, prompts, [*texts.findings, *mistakes])
     return TokenizedPrompts(name, tuple(queries), table, notes, tuple(warnings))
+
+
+def _plain(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> dict[str, list[int]]:
+    """Ids of each text of which not every token is scored, without special tokens."""
+    texts = list(dict.fromkeys(p.text for p in prompts if p.scored is not sentence_tokens))
+    return dict(zip(texts, tokenizer.encode_many(texts, add_special_tokens=False), strict=True))
+
+
+def _capitals(name: str, tokenizer: Tokenizer) -> Iterator[str]:
+    """A warning about a cased vocabulary whose tokenizer lower-cases every text."""
+    if found := tokenizer.unreachable:
+        yield (
+            f"{name}: the tokenizer lower-cases every text, so the {len(found):,} entries with "
+            f"capital letters ({', '.join(map(quote, found[:3]))}, …) are never reached. Set "
+            "do_lower_case in tokenizer_config.json to false if the model is cased"
+        )
 
 
 _Row = tuple[int, int, str | None, str | None, int | None, int, str | None]

@@ -32,6 +32,9 @@ before it; under a mask. `nsp` is a class of a next-sentence head."""
 MASK = "[MASK]"
 """A masked position in the text of a prompt, whatever the tokenizer calls its mask token."""
 
+_MOVED = 40
+"""Largest number of characters that a remedy moves from a text to its continuation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -139,9 +142,12 @@ class Encoder:
         Special tokens that end a text, such as `[SEP]`, are left out, because a continuation would
         follow them. A text that begins with the same special tokens gets no second ones.
         """
-        plain = self.tokenizer.encode_many(texts, add_special_tokens=False)
+        return [*map(self.begun, self.tokenizer.encode_many(texts, add_special_tokens=False))]
+
+    def begun(self, plain: list[int]) -> list[int]:
+        """As `contexts`, for the ids of one text without special tokens."""
         opening = [] if self.add_special_tokens is False else self.tokenizer.opening
-        return [ids if ids[: len(opening)] == opening else [*opening, *ids] for ids in plain]
+        return plain if plain[: len(opening)] == opening else [*opening, *plain]
 
     def continuations(
         self, pairs: Sequence[tuple[str, str]], before: Sequence[Sequence[int]]
@@ -157,6 +163,28 @@ class Encoder:
             tuple(ids[len(context) :]) if ids[: len(context)] == [*context] else None
             for ids, context in zip(both, before, strict=True)
         ]
+
+    def overlap(self, first: str, second: str) -> str:
+        """What a continuation changes in the tokens of its text, and what to move: a predicate."""
+        context, both = self.contexts([first, first + second])
+        same = next(
+            (i for i, (a, b) in enumerate(zip(context, both, strict=False)) if a != b),
+            min(len(context), len(both)),
+        )
+        decode = self.tokenizer.decode_each
+        ends, become = decode(context[same:]), decode(both[same:])
+        length = len("".join(ends))
+        kept = [t for i, t in enumerate(become) if len("".join(become[:i])) < length]
+        change = (
+            "changes the tokens at the end of the text before it: "
+            f"{', '.join(map(quote, ends))} becomes {', '.join(map(quote, kept)) or 'nothing'}"
+        )
+        for size in range(1, min(len(first), _MOVED)):
+            head, tail = first[:-size], first[-size:]
+            (own,) = self.continuations([(head, tail + second)], self.contexts([head]))
+            if own and head.strip():
+                return f"{change}. Move {quote(tail)} from the end of the text to its start"
+        return f"{change}. Move the last word of the text to its start"
 
 
 Way = Callable[[Prompt, Encoder], Iterator[ScoredToken]]

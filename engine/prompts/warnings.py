@@ -1,10 +1,9 @@
 """Likely mistakes in prompts, which both `prompts check` and `extract` report."""
 
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from logitbank.engine.prompts.characters import Odd, named, needs_space, odd_characters
 from logitbank.engine.prompts.findings import Finding, once_per_kind
 from logitbank.engine.prompts.rows import near_field
 from logitbank.engine.prompts.values import Prompt, quote
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""
-_UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
-"""Unicode categories of characters that nobody sees: controls, formats, separators and spaces."""
-_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
 
 
 def likely_mistakes(
@@ -40,11 +36,11 @@ def text_warnings(
     scored: Sequence[Prompt] | None = None,
     tokens: Iterable[Finding] = (),
 ) -> Iterator[Finding]:
-    """Likely mistakes: unseen characters, columns named almost like a field, options, and spaces.
+    """Likely mistakes: odd characters, columns named almost like a field, options, and spaces.
 
     A tokenizer scores some of the prompts, `scored`, and finds mistakes of `tokens`.
     """
-    yield from _unseen(prompts)
+    yield from _characters(prompts)
     first: dict[str, Prompt] = {}
     for prompt in prompts:
         for name, value in prompt.columns.items():
@@ -63,9 +59,9 @@ def text_warnings(
     yield from _spaces(prompts if scored is None else scored)
 
 
-def _unseen(prompts: Sequence[Prompt]) -> Iterator[Finding]:
-    """Characters that nobody sees, and that give other tokens than a reader expects."""
-    known: dict[str, str] = {}  # texts and options recur
+def _characters(prompts: Sequence[Prompt]) -> Iterator[Finding]:
+    """Characters that give other tokens than a reader expects."""
+    known: dict[tuple[str, str], list[Odd]] = {}  # texts and options recur
     for prompt in prompts:
         # Options may follow a line end, but not with a space of their own.
         continues = any(not o.text[0].isspace() for o in prompt.options)
@@ -75,33 +71,18 @@ def _unseen(prompts: Sequence[Prompt]) -> Iterator[Finding]:
             *((o.label, o.text, None) for o in prompt.options),
         ]
         for name, text, ends in texts:
-            what = name if ends is not None else f"option {name!r} ({quote(text)})"
-            if text not in known:
-                known[text] = "".join(
-                    sorted({c for c in _NOT_PLAIN.findall(text) if _is_unseen(c)})
-                )
-            for character in known[text]:
-                message = f"{what} contains {_name(character)}, which nobody sees; remove it"
-                yield Finding(f"unseen {character} in {ends is None}", prompt.id, message)
+            is_option = ends is None
+            what = f"option {name!r} ({quote(text)})" if is_option else name
+            key = text, prompt.text if is_option and not text.isascii() else ""
+            if key not in known:
+                known[key] = [*odd_characters(*key)]
+            for kind, message in known[key]:
+                at_end = kind if kind in ("escape", "entity", "mojibake") else (kind, is_option)
+                yield Finding(f"character {at_end}", prompt.id, f"{what} {message}")
             last = text[len(text.rstrip(ends)) :][-1:]
-            if last and last not in known[text] and text.strip():
-                message = f"{what} ends in {_name(last)}; remove it"
-                yield Finding(f"ends {last} in {ends is None}", prompt.id, message)
-
-
-def _is_unseen(character: str) -> bool:
-    return unicodedata.category(character) in _UNSEEN
-
-
-def _name(character: str) -> str:
-    """A character for messages.
-
-    >>> _name(" "), _name(chr(10)), _name(chr(0xA0))
-    ('U+0020 SPACE', 'U+000A LINE FEED', 'U+00A0 NO-BREAK SPACE')
-    """
-    named = {"\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\x85": "NEXT LINE"}
-    name = named.get(character) or unicodedata.name(character, "CONTROL CHARACTER")
-    return f"U+{ord(character):04X} {name}"
+            if last and text.strip() and f"unseen {last}" not in dict(known[key]):
+                message = f"{what} ends in {named(last)}; remove it"
+                yield Finding(f"ends {last} in {is_option}", prompt.id, message)
 
 
 def _options(prompts: Sequence[Prompt]) -> Iterator[Finding]:
@@ -136,7 +117,7 @@ def _spaces(prompts: Sequence[Prompt]) -> Iterator[Finding]:
         if last.isspace() or last in _OPENING:
             continue
         for option in prompt.options:
-            if not option.optional and option.text[0].isalnum():
+            if not option.optional and needs_space(last, option.text[0]):
                 message = (
                     f"option {option.label!r} ({quote(option.text)}) begins without a space and "
                     f"the text ends without one; write {quote(' ' + option.text)} for a new word"

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Self
 import polars as pl
 
 from logitbank.engine.cache import digest_of, remember, remembered
+from logitbank.engine.tokenizers.round_trip import RoundTrip, unreachable_capitals
 from logitbank.engine.tokenizers.vocabulary import vocabulary
 from logitbank.errors import MissingExtraError, SuiteError
 from logitbank.store.format.schema import json_digest
@@ -116,8 +117,8 @@ class Tokenizer:
         is put before a text (`[CLS]`); None without any.
     unknown
         The unknown token; None without one.
-    opening
-        Special tokens that are put before every text.
+    opening, closing
+        Special tokens that are put before and after every text.
     """
 
     def __init__(self, facts: Mapping[str, Any], folder: Path | None = None) -> None:
@@ -130,6 +131,7 @@ class Tokenizer:
         unknown = facts["unknown"]
         self.unknown = None if unknown is None else UnknownToken(*unknown)
         self.opening: list[int] = facts["opening"]
+        self.closing: list[int] = facts["closing"]
         before = (self.begin_id, facts["end_id"], *self.opening[-1:])
         self.before_id: int | None = next((i for i in before if i is not None), None)
         self.entries: int = facts["entries"]
@@ -158,7 +160,7 @@ class Tokenizer:
             return cls(json.loads(known), folder)
         made = _read(folder)
         with _explained(folder):
-            tokenizer = cls(facts := _facts(made), folder)
+            tokenizer = cls(facts := _facts(made, folder), folder)
             tokenizer._backend = made.backend_tokenizer
             _check(tokenizer, made)
             if _backend(facts).to_str() == facts["content"]:
@@ -199,6 +201,45 @@ class Tokenizer:
         begin = takewhile(lambda token: token in self.special_ids and token != unknown, ids)
         return "".join(self.decode_each([*begin]))
 
+    @cached_property
+    def _round_trip(self) -> RoundTrip:
+        return RoundTrip(self._backend, json.loads(self._facts["content"]), self.unknown)
+
+    def lost(self, text: str, ids: Sequence[int]) -> str:
+        """The characters of a text that its tokens do not have; empty without any.
+
+        What the tokenizer's normalizer changes, such as capitals, is not lost. `ids` are without
+        the special tokens around a text.
+        """
+        return self._round_trip.lost(text, ids)
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether `lost` is empty for every text."""
+        return self._round_trip.loses_nothing
+
+    @cached_property
+    def unreachable(self) -> list[str]:
+        """Entries with capital letters that no text reaches, because it is lower-cased first."""
+        return unreachable_capitals(self._backend, self.special_ids)
+
+    def around(self, ids: Sequence[int]) -> list[int]:
+        """Ids of a text with the special tokens around it, once if they are also written in it."""
+        return [*self.opening, *ids[self.inner(ids)], *self.closing]
+
+    def inner(self, ids: Sequence[int]) -> slice:
+        """The place of a text's ids between special tokens that are written around it."""
+        start, end = len(self.opening), len(self.closing)
+        first = start if self._written(ids[:start], self.opening) else 0
+        last = end if self._written(ids[first:][-end:] if end else (), self.closing) else 0
+        return slice(first, len(ids) - last)
+
+    def _written(self, ids: Sequence[int], special: list[int]) -> bool:
+        """Whether ids are special tokens that the text has, and not unknown words."""
+        if not special or [*ids] != special:
+            return False
+        return self.loses_nothing or self._round_trip.unknown.isdisjoint(special)
+
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
         """Ids of one text; None leaves the special tokens to the tokenizer."""
         return self.encode_many([text], add_special_tokens=add_special_tokens)[0]
@@ -206,15 +247,18 @@ class Tokenizer:
     def encode_many(
         self, texts: Sequence[str], *, add_special_tokens: bool | None = None
     ) -> list[list[int]]:
-        """Ids of each text; nothing is truncated or padded."""
+        """Ids of each text; nothing is truncated or padded.
+
+        A text that is written with the special tokens around it gets no second ones.
+        """
         flag = add_special_tokens is not False
         ids: list[list[int]] = []
         for start in range(0, len(texts), _BATCH):
             with _explained(self._folder):
                 batch = list(texts[start : start + _BATCH])
-                found = self._backend.encode_batch_fast(batch, add_special_tokens=flag)
+                found = self._backend.encode_batch_fast(batch, add_special_tokens=False)
             ids += [encoding.ids for encoding in found]
-        return ids
+        return [self.around(row) for row in ids] if flag else ids
 
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool | None = None
@@ -222,13 +266,26 @@ class Tokenizer:
         """Ids of one text as by `encode`, with their spans."""
         flag = add_special_tokens is not False
         with _explained(self._folder):
-            encoding = self._backend.encode(text, add_special_tokens=flag)
-        return EncodedText(encoding.ids, encoding.offsets)
+            encoding = self._backend.encode(text, add_special_tokens=False)
+        if not flag:
+            return EncodedText(encoding.ids, encoding.offsets)
+        before, after = ([(0, 0)] * len(ids) for ids in (self.opening, self.closing))
+        spans = [*before, *encoding.offsets[self.inner(encoding.ids)], *after]
+        return EncodedText(self.around(encoding.ids), spans)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids of two texts with the special tokens around them, and the text of each id."""
+        texts = [first, second] if second else [first]
         with _explained(self._folder):
-            encoding = self._backend.encode(first, second or None)
+            parts = [self._backend.encode(text, add_special_tokens=False) for text in texts]
+            inner = [self.inner(part.ids) for part in parts]
+            if all(place == slice(0, len(part)) for place, part in zip(inner, parts, strict=True)):
+                encoding = self._backend.encode(*texts)
+            else:
+                for place, part in zip(inner, parts, strict=True):
+                    part.truncate(place.stop)
+                    part.truncate(place.stop - place.start, direction="left")
+                encoding = self._backend.post_process(*parts)
         return encoding.ids, encoding.type_ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -272,14 +329,19 @@ def _key(folder: Path) -> list[str]:
     return [digest_of(files), *versions]
 
 
-def _facts(made: Any) -> dict[str, Any]:
+def _facts(made: Any, folder: Path) -> dict[str, Any]:
     """The behaviour of transformers' tokenizer, as JSON."""
     backend = made.backend_tokenizer
-    opening = _opening(made)
+    opening, closing = _around(made)
     backend.no_truncation()
     backend.no_padding()
     split = bool(getattr(made, "split_special_tokens", False))
     content = json.loads(backend.to_str())
+    if dropout := content["model"].get("dropout"):
+        raise SuiteError(
+            f"The tokenizer in {folder} has a dropout of {dropout}, which gives other tokens each "
+            'time. Set "dropout" to null in its tokenizer.json.'
+        )
     for part in ("truncation", "padding", "decoder"):
         del content[part]
     unknown = None if made.unk_token is None else (made.unk_token_id, made.unk_token)
@@ -293,6 +355,7 @@ def _facts(made: Any) -> dict[str, Any]:
         "unknown": unknown,
         "special_ids": made.all_special_ids,
         "opening": opening,
+        "closing": closing,
         "entries": len(made),
         "digest": json_digest([content, split]),
     }
@@ -312,8 +375,8 @@ def _backend(facts: Mapping[str, Any]) -> Any:
     return backend
 
 
-def _opening(made: Any) -> list[int]:
-    """Special tokens that are put before every text."""
+def _around(made: Any) -> tuple[list[int], list[int]]:
+    """Special tokens that are put before and after every text."""
 
     def encode(text: str, special: bool) -> list[int]:
         return [*made(text, add_special_tokens=special, verbose=False)["input_ids"]]
@@ -322,9 +385,9 @@ def _opening(made: Any) -> list[int]:
         if plain := encode(probe, False):
             whole = encode(probe, True)
             for start in range(len(whole) - len(plain) + 1):
-                if whole[start : start + len(plain)] == plain:
-                    return whole[:start]
-    return []
+                if whole[start : (end := start + len(plain))] == plain:
+                    return whole[:start], whole[end:]
+    return [], []
 
 
 def _check(tokenizer: Tokenizer, made: Any) -> None:

@@ -7,14 +7,14 @@ WordPiece.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
 from logitbank.store.format.schema import TOKENS_SCHEMA
 
-_WORD_START = "▁"
+WORD_START = "▁"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -27,7 +27,7 @@ def vocabulary(backend: Any, special_ids: Collection[int]) -> pl.DataFrame:
     tokens = backend.get_added_tokens_decoder()
     added = {i: token.content for i, token in tokens.items()}
     special = {*special_ids, *(i for i, token in tokens.items() if token.special)}
-    entry_bytes = _entry_decoder(backend)
+    entry_bytes = entry_decoder(json.loads(backend.to_str()))
     entries = {i: token for token, i in backend.get_vocab().items()} | added
     rows = []
     for i, entry in sorted(entries.items()):
@@ -47,9 +47,21 @@ def _shown(raw: bytes) -> tuple[str, bool]:
     return text, text.encode() == raw
 
 
-def _entry_decoder(backend: Any) -> Callable[[str], bytes]:
-    """The function that turns an entry of this vocabulary into bytes."""
-    content = json.loads(backend.to_str())
+def has_all_bytes(backend: Any, content: Mapping[str, Any]) -> bool:
+    """Whether every byte that UTF-8 uses has an entry."""
+    used = [*range(0xC0), *range(0xC2, 0xF5)]
+    if "ByteLevel" in {part["type"] for part in _parts(content.get("decoder"))}:
+        letters = {byte[0]: letter for letter, byte in _bytes_by_letter().items()}
+        entries = [letters[byte] for byte in used]
+    elif content["model"].get("byte_fallback"):
+        entries = [f"<0x{byte:02X}>" for byte in used]
+    else:
+        return False
+    return all(backend.token_to_id(entry) is not None for entry in entries)
+
+
+def entry_decoder(content: Mapping[str, Any]) -> Callable[[str], bytes]:
+    """The function that turns an entry of the tokenizer with this tokenizer.json into bytes."""
     kinds = {part["type"] for part in _parts(content.get("decoder"))}
     if "ByteLevel" in kinds:
         byte_of = _bytes_by_letter()
@@ -62,7 +74,7 @@ def _entry_decoder(backend: Any) -> Callable[[str], bytes]:
     def entry_bytes(entry: str) -> bytes:
         if as_bytes and (match := _BYTE.fullmatch(entry)):
             return bytes.fromhex(match[1])
-        return (entry.replace(_WORD_START, " ") if spaces else entry).encode()
+        return (entry.replace(WORD_START, " ") if spaces else entry).encode()
 
     return entry_bytes
 
@@ -78,9 +90,9 @@ def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
-def _replaces_word_start(content: dict[str, Any]) -> bool:
+def _replaces_word_start(content: Mapping[str, Any]) -> bool:
     return any(
-        part["type"] == "Replace" and part.get("pattern") == {"String": _WORD_START}
+        part["type"] == "Replace" and part.get("pattern") == {"String": WORD_START}
         for part in _parts(content.get("decoder"))
     )
 

@@ -53,11 +53,9 @@ OWN = {
     "one-token-masks": [{"text": "[MASK] said it.", "options": ["he", "the"]}],
     "merged": [{"text": "The nurse said that the nu", "options": [" he", "rse is"]}],
     "space": [{"text": "The nurse said ", "options": ["he", "nurse"]}],
-    "sentences": [
-        {"sentence": "The nurse’s elbow, and her naïve ＦＩＮＥ ﬁsh"},
-        {"sentence": " nurse"},
-        {"sentence": "elbow  elbow\nelbow 🙂 é é"},
-    ],
+    "sentences": [{"sentence": "The nurse and her  elbow"}, {"sentence": " nurse"}],
+    "apostrophe": [{"sentence": "The nurse’s elbow, and her naïve ＦＩＮＥ ﬁsh"}],
+    "characters": [{"sentence": "elbow  elbow\nelbow 🙂 é é"}],
 }
 PAIRS = {
     "good-bad": {"sentence_good": "The nurse was tired", "sentence_bad": "The nurse were tired"},

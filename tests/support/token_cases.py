@@ -231,6 +231,18 @@ def _plain(tokenizer: Any, text: str) -> list[int]:
     return [*tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 
+def _letters(text: str) -> str:
+    """A text without case, accents and spaces."""
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in folded if not (c.isspace() or unicodedata.combining(c)))
+
+
+def _require_letters(tokenizer: Any, text: str, ids: Sequence[int]) -> None:
+    """Raise ImpossibleError if tokens do not have every character of their text."""
+    if tokenizer.unk_token_id in ids or _letters(tokenizer.decode(ids)) != _letters(text):
+        raise ImpossibleError("unknown")
+
+
 def _opening(tokenizer: Any) -> list[int]:
     whole, plain = tokenizer("The")["input_ids"], _plain(tokenizer, "The")
     at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
@@ -272,8 +284,7 @@ def _after(tokenizer: Any, text: str, continuation: str) -> tuple[list[int], lis
     if both[: len(context)] != context or len(both) == len(context):
         raise ImpossibleError("merges")
     tokens = both[len(context) :]
-    if tokenizer.unk_token_id in tokens:
-        raise ImpossibleError("unknown")
+    _require_letters(tokenizer, continuation, tokens)
     return [*opening, *context], tokens
 
 
@@ -317,11 +328,13 @@ def _scores(
         case scoring.shared_tokens:
             yield "target", _shared_scores(prompt, tokenizer)
         case scoring.sentence_tokens if masked:
+            _require_letters(tokenizer, prompt.text, _plain(tokenizer, prompt.text))
             ids = [*tokenizer(prompt.text)["input_ids"]]
             places = [i for i, t in enumerate(ids) if t not in tokenizer.all_special_ids]
             yield "target", _one_by_one(tokenizer, ids, places)
         case scoring.sentence_tokens:
             ids = _plain(tokenizer, prompt.text)
+            _require_letters(tokenizer, prompt.text, ids)
             yield "target", _left_to_right([_before(tokenizer)], ids)
         case gest.word_in_text_tokens:
             yield "target", _word_scores(prompt, tokenizer)
@@ -387,21 +400,17 @@ def _word_scores(prompt: Prompt, tokenizer: Any) -> list[float]:
     ids = [*tokenizer(prompt.text)["input_ids"]]
     special = {*tokenizer.all_special_ids}
 
-    def letters(text: str) -> str:
-        folded = unicodedata.normalize("NFKD", text).casefold()
-        return "".join(c for c in folded if not (c.isspace() or unicodedata.combining(c)))
-
     def shown(tokens: Sequence[int]) -> str:
-        return letters(tokenizer.decode([t for t in tokens if t not in special]))
+        return _letters(tokenizer.decode([t for t in tokens if t not in special]))
 
     runs = [
         range(i, j)
         for i in range(len(ids))
         if not special & {*ids[i : i + 1]}
         for j in range(i + 1, min(i + 9, len(ids)))
-        if ids[j - 1] not in special and shown(ids[i:j]) == letters(prompt.parts["word"] or "")
+        if ids[j - 1] not in special and shown(ids[i:j]) == _letters(prompt.parts["word"] or "")
     ]
-    where = len(letters(prompt.parts["before"] or "")) / max(1, len(letters(prompt.text)))
+    where = len(_letters(prompt.parts["before"] or "")) / max(1, len(_letters(prompt.text)))
     run = min(
         runs,
         key=lambda r: (

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from logitbank.errors import BankError, LogitbankError
 from logitbank.store.bank import Bank, open_unfiltered
 from logitbank.store.care.damage import Damage, Remedy
-from logitbank.store.care.verify import check_table
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
@@ -22,6 +21,7 @@ from logitbank.store.format import zarrays
 from logitbank.store.format.index import object_head
 from logitbank.store.steps import in_order
 from logitbank.store.tables import prompt_tables, table_files
+from logitbank.store.tables.contents import check_table
 
 
 class Repaired(NamedTuple):

@@ -28,7 +28,8 @@ from logitbank.store.format.numbers import as_float32, logsumexp
 from logitbank.store.format.parquet import check_rows
 from logitbank.store.heads.stored import FOLDER, StoredHead, forget_whole, head_digests
 from logitbank.store.progress import Progress, counting
-from logitbank.store.tables import prompt_tables, query_tables, table_files, token_texts
+from logitbank.store.tables import query_tables, table_files
+from logitbank.store.tables.contents import check_table
 
 _ROOT_FILES = (index.NAME, "README.md")
 """Files of a bank that are no objects: the index for readers at a URL, and the card."""
@@ -199,15 +200,6 @@ def _table(
     for name in frame.get_column("query_set", default=pl.Series([])).unique():
         if QUERY_SET.fullmatch(str(name)):
             needed.setdefault(name, path)
-
-
-def check_table(file: Path) -> pl.DataFrame:
-    """The rows of a table whose content matches its name, or DamagedError."""
-    if file.parent.name == "queries":
-        return query_tables.query_set_in(file).to_frame()
-    if file.parent.name == token_texts.FOLDER:
-        return token_texts.tokens_in(file)
-    return prompt_tables.prompts_in(file)
 
 
 def _deposit_damage(root: Path, folder: str, digest_file: FileDigest) -> list[Damage]:

@@ -1,17 +1,16 @@
-"""Title, license and citation of a bank, and of the banks that it was made of.
+"""Title, license and citation of a bank.
 
 The bank's own `zarr.json` is the only document that may be replaced, at once and under a lock: no
 commit names it, and nothing in a deposit depends on these fields.
 """
 
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
-from logitbank.store.files import copies, disk, documents, locks, objects
-from logitbank.store.format.about import Source, about_fields, bank_sources, checked_fields
+from logitbank.store.files import copies, documents, objects
+from logitbank.store.format.about import checked_fields
+from logitbank.store.share.targets import Folder
 from logitbank.store.share.urls import bank_url
 
 
@@ -42,44 +41,17 @@ def describe(
     except DamagedError:  # in fields that are written again here
         if bank_url(bank):
             raise
-    _replace(Path(bank), lambda _: fields)
+    _replace(Path(bank), fields)
     return Bank.open(bank)
 
 
-def described_as(bank: Bank, models: Iterable[str]) -> list[Source]:
-    """The sources of a bank, then the bank itself if it has any of the fields."""
-    fields = about_fields(bank.attributes)
-    here = [{**fields, "models": sorted(set(models))}] if any(fields.values()) else []
-    return [*bank_sources(bank.attributes), *here]
+def _replace(root: Path, fields: dict[str, str]) -> None:
+    """Set fields of the root document."""
 
-
-def add_sources(root: Path, sources: Sequence[Source]) -> None:
-    """Record where deposits came from. Sources with equal fields are joined."""
-
-    def joined(attributes: dict[str, Any]) -> dict[str, Any]:
-        merged = bank_sources(attributes)
-        for source in sources:
-            same = [s for s in merged if about_fields(s) == about_fields(source)]
-            if same:
-                same[0]["models"] = sorted({*same[0]["models"], *source["models"]})
-            else:
-                merged.append(dict(source))
-        return {"sources": merged} if merged else {}
-
-    _replace(root, joined)
-
-
-def _replace(root: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Update the root document with the result of `change`, at once."""
-    path = objects.plain_path(root, "zarr.json")
-    with disk.naming_full(root, 2**20), locks.locked(root / ".lock"):
-        objects.remove_dead_files(root)
-        metadata = documents.read_json(path)
+    def changed(_: bytes | None) -> bytes:
+        metadata = documents.read_json(objects.plain_path(root, "zarr.json"))
         attributes = metadata["attributes"]["logitbank"]
-        attributes.update(change(attributes))
-        content = documents.signed(metadata, attributes)
-        if content == path.read_bytes():
-            return
-        with objects.temporary_file(path, content) as file:
-            file.replace(path)
-        objects.sync(root)
+        attributes.update(fields)
+        return documents.signed(metadata, attributes)
+
+    Folder(root).put_root(changed)

@@ -1,27 +1,21 @@
-"""Merge banks: the union of their tables and deposits.
-
-Everything is compared before anything is copied. If several banks have the same deposit, the first
-one stays.
-"""
+"""Merge banks: each is verified and copied as by `pull`, then further options are scored."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from logitbank.errors import BankError, DamagedError, UsageError
+from logitbank.errors import DamagedError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Remedy
 from logitbank.store.care.lost import require_tables
 from logitbank.store.care.verify import verify
-from logitbank.store.change.copying import copy_heads, missing_heads, prepare, tables_to_copy
-from logitbank.store.change.merge_plan import Addition, plan
 from logitbank.store.change.rescore import rescore
-from logitbank.store.deposits.catalog import remove_abandoned
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
-from logitbank.store.progress import Progress, counting
-from logitbank.store.share.selection import head_objects
+from logitbank.store.progress import Progress
+from logitbank.store.share.copying import Part, copy
+from logitbank.store.share.selection import chosen
 from logitbank.store.share.targets import Folder, Source
 
 
@@ -73,27 +67,23 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     _require_tables(target, sources)
     for bank in sources:
         _require_sound(bank)
-    tables = tables_to_copy(target, sources)
-    additions = plan(target, sources)
-    deposits = [deposit for bank in sources for deposit in bank.deposits()]
-    whole = [deposit for deposit in deposits if deposit.sealed]
-    heads = missing_heads(None if target is None else target.path, whole)
-    target = prepare(into, target, tables, [(bank, _models(bank, additions)) for bank in sources])
-    objects_of_heads = (value for head in heads for value in head_objects(head).values())
-    total = sum(a.bytes for a in additions) + sum(v.digest.bytes for v in objects_of_heads)
-    advance = counting(total, progress)
-    copy_heads(target.path, heads, advance)
-    for addition in additions:
-        if addition.unfinished is not None:
-            remove_abandoned(addition.unfinished, with_blocks=True)
-        _require_planned(target, addition)
-        Folder(target.path).send(addition.objects, Source(addition.source.bank), advance)
+    parts = [Part(Source(bank.path), chosen(bank.path)) for bank in sources]
+    done = copy(parts, Folder(Path(into)), progress=progress)
+    target = Bank.open(into)
     for deposit in target.deposits():
         if deposit.layout.keep.has_full_rows:
             rescore(deposit)
     remove_dead(target.path)
-    added = len({addition.folder for addition in additions})
-    return Merged(added, len(tables), total, len(deposits) - len(whole))
+    added = {folder for moves in done.moves for folder in moves.deposits}
+    tables = sum(index.is_table(path) for moves in done.moves for path in moves.sent)
+    sizes = (
+        value.digest.bytes
+        for moves in done.moves
+        for path, value in moves.sent.items()
+        if index.object_deposit(path) or index.object_head(path)
+    )
+    incomplete = sum(not deposit.sealed for bank in sources for deposit in bank.deposits())
+    return Merged(len(added), tables, sum(sizes), incomplete)
 
 
 def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
@@ -124,18 +114,3 @@ def _require_sound(bank: Bank) -> None:
                 f"{bank.path}/{each.path} is {each.problem} ({each.detail}), so nothing was copied."
                 f" {each.remedy.format(bank=bank.path)}"
             )
-
-
-def _require_planned(target: Bank, addition: Addition) -> None:
-    """Refuse a deposit that another process writes, or wrote since the plan, differently."""
-    path = f"{addition.folder}/zarr.json"
-    file, planned = objects.plain_path(target.path, path), addition.objects.get(path)
-    if planned is not None and file.exists() and objects.digest(file) != planned.digest:
-        raise BankError(
-            f"Another process has written {file.parent} meanwhile. Run the same command again."
-        )
-
-
-def _models(bank: Bank, additions: Sequence[Addition]) -> set[str]:
-    """Models of which deposits are copied from a bank."""
-    return {a.source.checkpoint.model for a in additions if a.source.bank == bank.path}

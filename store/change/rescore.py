@@ -12,7 +12,7 @@ from logitbank.store.deposits.deposit import Deposit, require_committed
 from logitbank.store.deposits.entries import option_entries
 from logitbank.store.deposits.writer import move_staged, write_scores
 from logitbank.store.files import copies, disk, locks, objects
-from logitbank.store.files.staging import Staging, remove_dead_staging
+from logitbank.store.files.staging import Staging, remove_dead, remove_dead_staging
 from logitbank.store.format import commits
 from logitbank.store.format.schema import COUNTS, SCORES_SCHEMA, OptionTokens, json_digest
 from logitbank.store.read.missing_scores import missing_options, with_missing_options
@@ -45,6 +45,7 @@ def rescore(deposit: Deposit, options: OptionTokens | None = None) -> None:
         `options` has another number of queries, is empty, or names a token outside the vocabulary.
     """
     copies.require_folder(deposit.path)
+    remove_dead(deposit.path)
     if options is None and missing_options(deposit) is None:
         return
     with locks.locked(deposit.path / ".lock"):
@@ -58,6 +59,7 @@ def rescore(deposit: Deposit, options: OptionTokens | None = None) -> None:
 def rescore_all(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:
     """See `Bank.rescore`."""
     copies.require_folder(root)
+    remove_dead(root)
     incomplete = with_missing_options(root, deposits)
     for deposit in incomplete:
         rescore(deposit)

@@ -4,6 +4,7 @@ Exact scores stay the same: they were computed before rounding. Unlisted entries
 stored rows. Their ranks are intervals and have `exact` = false.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,23 +15,22 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
-from logitbank.store.change.copying import (
-    copy_heads,
-    missing_heads,
-    prepare,
-    tables_to_copy,
-)
 from logitbank.store.change.rescore import option_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
 from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
+from logitbank.store.format.index import Objects, object_deposit, object_head
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
+from logitbank.store.heads.stored import FOLDER as HEADS
 from logitbank.store.progress import Advance, Progress, counting
 from logitbank.store.read.missing_scores import missing_options
+from logitbank.store.share.copying import Part, copy
+from logitbank.store.share.selection import chosen
+from logitbank.store.share.targets import Folder, Source
 from logitbank.wording import SHRINK_LEVELS
 
 
@@ -107,9 +107,10 @@ def shrink(
                     f" {spec.layout.keep}. Choose another folder."
                 )
     require_tables(source.path, (deposit for deposit, _ in specs))
-    tables = tables_to_copy(target, [source])
     models = {deposit.checkpoint.model for deposit, _ in specs}
-    target = prepare(out, target, tables, [(source, models)])
+    tables = _without_deposits(source.path, specs)
+    copy([Part(Source(source.path), tables, models)], Folder(Path(out)))
+    target = Bank.open(out)
     advance = counting(sum(deposit.layout.queries for deposit, _ in specs), progress)
     with verified.copying_to(target.path):
         for deposit, spec in specs:
@@ -117,6 +118,16 @@ def shrink(
     remove_dead(target.path)
     before, after = (int(each.info().filter("sealed")["bytes"].sum()) for each in (source, target))
     return Shrunk(len(specs), before, after, len(deposits) - len(specs))
+
+
+def _without_deposits(root: Path, specs: Iterable[tuple[Deposit, DepositSpec]]) -> Objects:
+    """Tables of a bank, and the heads that smaller deposits need."""
+    needed = {f"{HEADS}/{digest}" for _, spec in specs for digest in spec.heads.values()}
+    return {
+        path: value
+        for path, value in chosen(root).items()
+        if object_deposit(path) is None and object_head(path) in {None, *needed}
+    }
 
 
 def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:
@@ -165,7 +176,6 @@ def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance)
     layout = deposit.layout
     options = missing_options(deposit) if layout.keep.has_full_rows else None
     scores = deposit.scores().collect()
-    copy_heads(target.path, missing_heads(target.path, [deposit] if spec.heads else []))
     with target.begin(spec) as writer:
         advance(writer.deposit.rows_committed)
         for block in writer.missing():

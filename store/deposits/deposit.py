@@ -25,7 +25,7 @@ from logitbank.store.format.numbers import as_float32, normalise_rows, subtract_
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.heads.stored import FOLDER as HEADS
 from logitbank.store.heads.stored import StoredHead
-from logitbank.store.tables.query_tables import query_count
+from logitbank.store.tables.query_tables import query_count, query_file
 from logitbank.store.tables.token_texts import token_numbers
 from logitbank.wording import VERIFY
 
@@ -368,6 +368,14 @@ def check_metadata(deposit: Deposit) -> None:
         raise DamagedError(
             f"{attributes} does not describe the arrays of its deposit. Run `logitbank verify`."
         )
+
+
+def check_documents(deposit: Deposit) -> None:
+    """Refuse a deposit whose documents contradict each other, as DamagedError."""
+    if query_file(deposit.bank, deposit.query_set).exists():
+        check_metadata(deposit)
+    for name in deposit.state().names:
+        check_commit(deposit, name)
 
 
 def check_commit(deposit: Deposit, name: str) -> None:

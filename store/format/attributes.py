@@ -72,7 +72,7 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
     }
 
 
-def from_attributes(attributes: Any, *, where: Path) -> DepositSpec:
+def from_attributes(attributes: Any, *, where: Path | str) -> DepositSpec:
     """The spec that `to_attributes` wrote, or DamagedError."""
     try:
         return _parse(attributes)

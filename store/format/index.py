@@ -8,8 +8,10 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from logitbank.errors import DamagedError, UsageError
 from logitbank.store.files.documents import SELF_DIGEST, signed
@@ -196,6 +198,28 @@ def whole(objects: Objects) -> dict[str, Object]:
         for path, value in objects.items()
         if owners[path] in {None, *sealed} and not _OF_BLOCK.fullmatch(path)
     }
+
+
+def claimed(objects: Objects, known: Objects) -> dict[str, Object]:
+    """Objects without tables of prompts that neither an index nor a seal lists.
+
+    A killed or refused push may have left them at a place that others push to.
+    """
+    named = {path for path in known if path.startswith("prompts/")}
+    for path, value in objects.items():
+        if path.endswith(f"/{_SEAL}"):
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                named.update(json.loads(value.text or "")["tables"])
+    return {
+        path: value
+        for path, value in objects.items()
+        if not path.startswith("prompts/") or path.removesuffix(".sha256") in named
+    }
+
+
+def deposit_model(folder: str) -> str:
+    """The model of a deposit's folder."""
+    return unquote(folder.partition("/")[0])
 
 
 def complete(

@@ -154,6 +154,16 @@ def head_digests(root: Path) -> list[str]:
     return [name for name in names if HEAD_DIGEST.fullmatch(name)]
 
 
+def is_whole(root: Path, digest: str) -> bool:
+    """Whether a head's attributes are sound and each of its objects has its size."""
+    try:
+        return not StoredHead.open(root, digest).missing()
+    except BankFormatError:  # of a later version
+        return True
+    except DamagedError:
+        return False
+
+
 def head_sizes(root: Path) -> dict[str, int]:
     """Bytes of each head of a bank, by digest; damaged heads are left out."""
     sizes: dict[str, int] = {}

@@ -5,7 +5,7 @@ One commit there is all or nothing, and is refused if somebody else committed fi
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,9 @@ from logitbank.store.share.remote import explained, hub_files, huggingface_hub_f
 from logitbank.store.share.targets import (
     ATTEMPTS,
     PUBLISHED,
+    Check,
     Source,
+    accept,
     busy,
     stored_objects,
 )
@@ -30,6 +32,8 @@ _CONFLICTS = (409, 412)
 
 class HubDataset:
     """A repository, as it was when it was last listed."""
+
+    has_leftovers = False
 
     def __init__(self, url: str) -> None:
         match = HUB.fullmatch(url)
@@ -44,6 +48,7 @@ class HubDataset:
         self._api: Any = hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
         self._head: str | None = None
         self._sizes: dict[str, int] = {}
+        self._change: Callable[[bytes | None], bytes] | None = None
 
     def sizes(self) -> dict[str, int]:
         """Lists the repository; an absent one is empty."""
@@ -63,11 +68,33 @@ class HubDataset:
     def read(self, path: str) -> bytes:
         return read(hub_files(self.url, self._head), path)
 
-    def send(self, group: Objects, source: Source, advance: Advance) -> Objects:
+    def unfinished(self) -> Objects:
+        return {}
+
+    def root(self) -> bytes | None:
+        before = self._stored_root()
+        return before if self._change is None else self._change(before)
+
+    def _stored_root(self) -> bytes | None:
+        return self.read("zarr.json") if "zarr.json" in self._sizes else None
+
+    def put_root(self, change: Callable[[bytes | None], bytes]) -> None:
+        self._change = change  # it is a part of the next commit
+        self.root()  # raises
+
+    def send(
+        self, group: Objects, source: Source, advance: Advance, check: Check = accept
+    ) -> Objects:
         from huggingface_hub import CommitOperationAdd
 
         left, kept = dict(group), dict[str, Object]()
         for attempt in range(ATTEMPTS):
+            if attempt or self._is_created():  # perhaps by another push
+                stored = stored_objects(self)
+                left = moves(left, stored, location=self.url, origin=source.url).sent
+                kept = {path: stored[path] for path in group if path in stored and path not in left}
+            if any(path.startswith("prompts/") for path in left):
+                check(self._sizes)  # a commit is refused if the listing has changed
             add = [
                 CommitOperationAdd(path, str(source.file(path, value.digest)))
                 for path, value in left.items()
@@ -76,10 +103,15 @@ class HubDataset:
                 advance(sum(value.digest.bytes for value in group.values()))
                 return kept
             time.sleep(0.1 * 2**attempt)
-            stored = stored_objects(self)
-            left = moves(left, stored, location=self.url).sent
-            kept = {path: stored[path] for path in group if path in stored and path not in left}
         raise busy(self.url)
+
+    def _is_created(self) -> bool:
+        """Create the repository if it was absent; whether it was."""
+        if self._head is not None:
+            return False
+        with self._explained():
+            self._api.create_repo(**self._repo, exist_ok=True)
+        return True
 
     def current(self) -> dict[str, bytes]:
         present = self.sizes()
@@ -92,12 +124,14 @@ class HubDataset:
 
     def _commit(self, operations: list[Any], message: str) -> bool:
         """Commit on top of the last listing; False if somebody else committed first."""
+        from huggingface_hub import CommitOperationAdd
         from huggingface_hub.errors import HfHubHTTPError
 
         with self._explained():
-            if self._head is None:
-                self._api.create_repo(**self._repo, exist_ok=True)
+            if self._is_created():
                 self.sizes()
+            if (root := self.root()) is not None and root != self._stored_root():
+                operations = [*operations, CommitOperationAdd("zarr.json", root)]
             try:
                 done = self._api.create_commit(
                     **self._repo,
@@ -109,7 +143,7 @@ class HubDataset:
                 if error.response is not None and error.response.status_code in _CONFLICTS:
                     return False
                 raise
-        self._head = done.oid
+        self._head, self._change = done.oid, None
         return True
 
     @contextmanager

@@ -2,31 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import polars as pl
 
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
-from logitbank.store.files import objects, verified
+from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
-from logitbank.store.format.index import Object, Objects
-from logitbank.store.progress import Progress, counting
+from logitbank.store.progress import Progress
 from logitbank.store.read.choose import Names, Steps
+from logitbank.store.share.copying import Copied, Part, copy
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local, open_remote
-from logitbank.store.share.moves import Moves, moves
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen, selected
-from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
+from logitbank.store.share.targets import Folder, Source, Target
 from logitbank.store.share.urls import bank_url, shown_url
-from logitbank.store.tables.prompt_tables import (
-    prompt_paths,
-    prompts_in,
-    require_one_version,
-)
 from logitbank.wording import counted
 
 
@@ -97,15 +88,11 @@ def push(
     index.render(requested)  # before anything is sent: it may be too large
     if bank_url(target) is None:
         _require_other(opened.path, Path(target))
-    place = open_target(target)
-    stored = stored_objects(place)
-    _require_one_version(opened.path, requested, place, stored)
-    plan = moves(requested, stored, location=place.url)
-    kept = _send(plan, Source(opened.path), place, progress)
-    publish(place, {**stored, **plan.sent, **kept})
+    part = Part(Source(opened.path), requested)
+    done = copy([part], open_target(target), progress=progress, published=True)
     if bank_url(target) is None:
         remove_dead(Path(target))
-    return _transfer(requested, plan, opened.path, models, steps, prompts)
+    return _transfer(part, done, models, steps, prompts)
 
 
 def pull(
@@ -134,32 +121,10 @@ def pull(
         source = Source(ensure_local(address, prompts=[]), open_remote(address))
     _require_other(source.root, folder)
     requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
-    target = _folder(folder)
-    stored = stored_objects(target)
-    _require_one_version(source.root, requested, target, stored)
-    plan = moves(requested, stored, location=target.url)
-    _send(plan, source, target, progress)
+    part = Part(source, requested)
+    done = copy([part], open_folder(folder), progress=progress)
     remove_dead(folder)
-    return _transfer(requested, plan, source.root, models, steps, prompts)
-
-
-def _require_one_version(root: Path, requested: Objects, place: Target, stored: Objects) -> None:
-    """Refuse to send another version of a prompt set than the one of a place, as a BankError."""
-    sent, there = prompt_paths(requested), prompt_paths(stored)
-    for name in sorted({*sent} & {*there}):
-        if {*sent[name]} <= {*there[name]} or {*there[name]} <= {*sent[name]}:
-            continue
-        own = {digest: prompts_in(root / path) for digest, path in sent[name].items()}
-        others = {digest: _prompts_at(place, path) for digest, path in there[name].items()}
-        require_one_version(name, own, others, places=f"in {root} and {place.url}")
-
-
-def _prompts_at(place: Target, path: str) -> pl.DataFrame:
-    """A table of prompts of a place, checked as one of a bank, or DamagedError."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / Path(path).name
-        file.write_bytes(place.read(path))
-        return prompts_in(file)
+    return _transfer(part, done, models, steps, prompts)
 
 
 def _require_other(bank: Path, folder: Path) -> None:
@@ -167,35 +132,24 @@ def _require_other(bank: Path, folder: Path) -> None:
         raise UsageError(f"{folder} is the bank itself. Use another folder.")
 
 
-def _send(plan: Moves, source: Source, target: Target, progress: Progress | None) -> Objects:
-    """Send all groups; the objects that other writers placed meanwhile."""
-    advance = counting(plan.bytes, progress)
-    kept: dict[str, Object] = {}
-    with verified.copying_to(target.url):
-        for group in plan.groups:
-            kept |= target.send(group, source, advance)
-    return kept
-
-
-def _transfer(
-    requested: Objects, plan: Moves, root: Path, models: Names, steps: Steps, prompts: Names
-) -> Transfer:
+def _transfer(part: Part, done: Copied, models: Names, steps: Steps, prompts: Names) -> Transfer:
+    root = part.source.root
     deposits = selected(root, models=models, steps=steps, prompts=prompts).deposits
     incomplete = sum(not deposit.sealed for deposit in deposits)
-    return Transfer(len(plan.sent), plan.bytes, len(requested) - len(plan.sent), incomplete)
+    return Transfer(done.objects, done.bytes, len(part.objects) - done.objects, incomplete)
 
 
-def _folder(folder: Path) -> Folder:
+def open_folder(folder: Path) -> Folder:
+    """A new folder, or the one of a bank, as a target."""
     if objects.is_occupied(folder):
         Bank.open(folder)
-    objects.make_root(folder)
     return Folder(folder)
 
 
 def open_target(target: str | Path) -> Target:
     url = bank_url(target)
     if url is None:
-        return _folder(Path(target))
+        return open_folder(Path(target))
     if url.startswith("s3:"):
         return S3(url, write=True)
     if url.startswith("hf:"):

@@ -3,12 +3,12 @@
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from logitbank.errors import MissingExtraError, RemoteError
+from logitbank.errors import BankError, MissingExtraError, RemoteError
 from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import in_parallel
 from logitbank.store.format import index
@@ -23,7 +23,16 @@ from logitbank.store.format.index import (
 from logitbank.store.progress import Advance
 from logitbank.store.share.moves import conflict, is_same, last_object, rounds
 from logitbank.store.share.remote import explained, read, require_small
-from logitbank.store.share.targets import ATTEMPTS, SENT_AT_ONCE, Source, busy
+from logitbank.store.share.targets import (
+    ATTEMPTS,
+    SENT_AT_ONCE,
+    Check,
+    Source,
+    accept,
+    busy,
+    claim,
+    wait,
+)
 from logitbank.store.share.urls import check_environment
 
 _CREDENTIALS = (
@@ -43,6 +52,7 @@ class S3:
     """A prefix of a store, to read from and to write to."""
 
     card_url = None
+    has_leftovers = True
 
     def __init__(self, url: str, *, write: bool = False) -> None:
         self.url, self.store = url, s3_store(url, write=write)
@@ -69,17 +79,44 @@ class S3:
     def read(self, path: str) -> bytes:
         return read(self, path)
 
-    def send(self, group: Objects, source: Source, advance: Advance) -> Objects:
-        if not self._is_tried:
-            self._require_conditional_puts()
+    def unfinished(self) -> Objects:
+        return {}  # what no seal lists is replaced
+
+    def root(self) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return self.read("zarr.json")
+        return None
+
+    def put_root(self, change: Callable[[bytes | None], bytes]) -> None:
+        import obstore
+
+        self._require_conditional_puts()
+        for attempt in range(ATTEMPTS):
+            before, etag = None, "create"
+            with suppress(FileNotFoundError), explained(f"{self.url}/zarr.json"):
+                found = obstore.get(self.store, "zarr.json")
+                before, etag = bytes(found.bytes()), found.meta["e_tag"] or ""
+            content = change(before)
+            if content == before or self._put("zarr.json", content, etag):
+                return
+            wait(attempt)
+        raise busy(self.url)
+
+    def send(
+        self, group: Objects, source: Source, advance: Advance, check: Check = accept
+    ) -> Objects:
+        self._require_conditional_puts()
         kept: dict[str, Object] = {}
+        created: list[str] = []
 
         def put(path: str) -> None:
             value = group[path]
             data = source.read(path, value)
             # An interrupted call or another writer may have created it.
             is_present = path in self._sizes or not self._put(path, data, "create")
-            if is_present and not self._has(path, data):
+            if not is_present:
+                created.append(path)
+            elif not self._has(path, data):
                 if "/commits/" in path:
                     kept[path] = theirs = text_object(self.read(path).decode())
                     if not is_same(path, value, theirs):
@@ -88,17 +125,35 @@ class S3:
                     self._replace(path, data, value.digest)
             advance(len(data))
 
-        for paths in rounds(group):
+        tables = {p: value for p, value in group.items() if p.startswith("prompts/")}
+        for paths in rounds(tables):
+            in_parallel(put, paths, max_threads=SENT_AT_ONCE)
+        if tables:
+            self._claim(tables, created, check)
+        for paths in rounds(group.keys() - tables):
             in_parallel(put, paths, max_threads=SENT_AT_ONCE)
         # Another push may have replaced an object before it saw the commit.
         for path in self._changed(group):
             self._restore(path, source.read(path, group[path]))
         return kept
 
+    def _claim(self, tables: Objects, created: list[str], check: Check) -> None:
+        """List tables in the index, or remove those that this push has created."""
+        import obstore
+
+        try:
+            claim(self, tables, check)
+        except BankError:
+            with explained(self.url):
+                obstore.delete(self.store, created)
+            raise
+
     def _require_conditional_puts(self) -> None:
         """Refuse a store that ignores conditions, where two pushes could destroy each other."""
         import obstore
 
+        if self._is_tried:
+            return
         name = f".logitbank-{uuid.uuid4().hex}"
         is_new, is_again = (self._put(name, b"logitbank", "create") for _ in range(2))
         is_other = self._put(name, b"logitbank", '"00000000000000000000000000000000"')

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from logitbank.errors import AbsentError, DamagedError
 from logitbank.store.deposits import catalog
-from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.deposit import Deposit, check_documents
 from logitbank.store.files import objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, zarrays
@@ -100,6 +100,7 @@ def _inventory(
     for deposit in deposits:
         if not deposit.sealed:
             continue
+        check_documents(deposit)
         by_path |= deposit_objects(deposit, deposit.state())
         for digest in deposit.spec.heads.values():
             if f"{FOLDER}/{digest}/zarr.json" not in by_path:

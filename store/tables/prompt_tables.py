@@ -6,6 +6,7 @@ its new table has a `REVISION`, and tables of lower revisions remain for their s
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -15,10 +16,12 @@ import polars as pl
 
 from logitbank.errors import AbsentError, BankError, DamagedError
 from logitbank.store.files import copies, objects
+from logitbank.store.format.limits import shown
 from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows, check_texts
 from logitbank.store.format.schema import PROMPTS_SCHEMA, REVISION, OptionTokens, folder_name
 from logitbank.store.tables.prompt_checks import (
     PROMPT_KEY,
+    changed_prompt,
     check_prompts,
     check_tokens_differ,
     check_unchanged,
@@ -138,34 +141,64 @@ def require_unchanged(root: Path, name: str, table: pl.DataFrame) -> None:
             check_unchanged(name, table, _scan_file(file.path).collect())
 
 
-def require_one_version(
-    name: str, here: Mapping[str, pl.DataFrame], there: Mapping[str, pl.DataFrame], *, places: str
-) -> None:
-    """Refuse tables of two versions of one prompt set, by their digests, as a BankError.
+class Version(NamedTuple):
+    """The tables of one prompt set at one place."""
 
-    One bank may have all tables of the other, and more. Otherwise the sets have lost prompts
-    equally often, and one has all prompts and options of the other.
+    place: str
+    """Folder or URL, for messages."""
+    tables: Mapping[str, pl.DataFrame]
+    """By digest."""
+
+    @property
+    def revision(self) -> int:
+        return max(table_revision(table.lazy()) for table in self.tables.values())
+
+    def content(self) -> pl.DataFrame:
+        """The prompts and options of the last revision."""
+        last = self.revision
+        current = [t for t in self.tables.values() if table_revision(t.lazy()) == last]
+        return pl.concat([table.select(CONTENT) for table in current]).unique()
+
+
+def require_one_version(name: str, one: Version, other: Version) -> None:
+    """Refuse two versions of a prompt set as a BankError that says which place has which.
+
+    No prompt may have other content. One place may have all tables of the other, and more.
+    Otherwise the sets have lost prompts equally often, and one has all prompts and options of the
+    other.
     """
-    if {*here} <= {*there} or {*there} <= {*here}:
+    if {*one.tables} <= {*other.tables} or {*other.tables} <= {*one.tables}:
         return
-    revisions, contents = [], []
-    for tables in (here, there):
-        own = {digest: table_revision(table.lazy()) for digest, table in tables.items()}
-        revisions.append(max(own.values()))
-        current = [tables[digest] for digest in own if own[digest] == revisions[-1]]
-        contents.append(pl.concat([table.select(CONTENT) for table in current]).unique())
-    one, other = contents
+    here, there = ({*a.tables} - {*b.tables} for a, b in ((one, other), (other, one)))
+    for digest, old in product(sorted(here), sorted(there)):
+        if changed := changed_prompt(one.tables[digest], other.tables[old]):
+            difference = (
+                f"Prompt {changed} has {changed.column} {shown(changed.new)} in {one.place} and"
+                f" {shown(changed.stored)} in {other.place}."
+            )
+            raise _two_versions(name, (one.place, digest), (other.place, old), difference)
+    contents = one.content(), other.content()
     contained = any(
         a.join(b, on=CONTENT, how="anti", nulls_equal=True).is_empty()
-        for a, b in ((one, other), (other, one))
+        for a, b in (contents, contents[::-1])
     )
-    if revisions[0] != revisions[1] or not contained:
-        digests = [min({*a} - {*b}) for a, b in ((here, there), (there, here))]
-        raise BankError(
-            f"Prompt set {name!r} has two versions: {digests[0]} and {digests[1]}, {places}. Run"
-            " `logitbank extract` with one prompt file for both banks, or give one set another"
-            " name. Nothing was copied."
-        )
+    if one.revision != other.revision or not contained:
+        counts = [content["prompt_id"].n_unique() for content in contents]
+        difference = f"They have {counts[0]:,} and {counts[1]:,} prompts, or other options."
+        raise _two_versions(name, (one.place, min(here)), (other.place, min(there)), difference)
+
+
+def _two_versions(
+    name: str, one: tuple[str, str], other: tuple[str, str], difference: str
+) -> BankError:
+    versions = " and ".join(
+        f"{place}/{FOLDER}/{folder_name(name)}-{digest}.parquet" for place, digest in (one, other)
+    )
+    return BankError(
+        f"Prompt set {name!r} has two versions: {versions}. {difference} Run `logitbank extract`"
+        " with one prompt file for both banks, or give one prompt file another name. Nothing was"
+        " copied."
+    )
 
 
 def table_revision(table: pl.LazyFrame) -> int:

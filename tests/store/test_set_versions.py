@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, QuerySet, merge, verify
+from logitbank.store import Bank, QuerySet, merge, shrink, verify
 from logitbank.store.share.push import pull, push
 from logitbank.store.tables import prompt_tables
 from logitbank.store.tables.prompt_tables import SetChange, current_tables, set_change
@@ -132,6 +132,72 @@ def test_two_versions_of_a_set_are_not_mixed(tmp_path: Path, move: str) -> None:
     assert all(digest in str(caught.value) for digest in (*one, *other))
     assert not (tmp_path / "all.zarr").exists()
     assert len(ids(banks[1])) == 2
+
+
+def changed(column: str, value: object) -> pl.DataFrame:
+    """The table with another value of a column in the rows of one prompt."""
+    table = prompt_table(topic="a", weight=0.5)
+    return table.with_columns(
+        pl.when(pl.col("prompt_id") == "p3").then(pl.lit(value)).otherwise(column).alias(column)
+    )
+
+
+CHANGES = {
+    "answer": lambda: changed("answer", "no").with_columns(
+        is_answer=pl.col("answer") == pl.col("option")
+    ),
+    "no answer": lambda: changed("answer", None),
+    "text": lambda: changed("text", "Is 3 odd?"),
+    "continuation": lambda: changed("continuation", " Yes"),
+    "topic": lambda: changed("topic", "b"),
+    "weight": lambda: changed("weight", 0.25),
+    "topic of another tokenizer": lambda: changed("topic", "b").with_columns(
+        query_set=pl.lit(OTHER.name)
+    ),
+}
+
+
+@pytest.mark.parametrize("move", ["merge", "push", "pull", "shrink", "add", "extract"])
+def test_a_prompt_has_one_content_in_every_bank_that_gets_it(tmp_path: Path, move: str) -> None:
+    """Same ids and options, another answer, text or column: nothing is copied."""
+    before = prompt_table(topic="a", weight=0.5)
+    for number, (name, change) in enumerate(CHANGES.items()):
+        one, other = (new_bank(tmp_path / f"{number}{which}") for which in "ab")
+        for bank, table, step in ((one, before, 0), (other, change(), 1)):
+            bank.add_query_set(OTHER)
+            bank.add_prompts("own", table)
+            fill(bank, spec(step))
+        there, here = one.path, other.path
+        moves: dict[str, Callable[[], object]] = {
+            "merge": lambda there=there, here=here: merge(there, here),  # type: ignore[misc]
+            "push": lambda there=there, here=here: push(here, there),  # type: ignore[misc]
+            "pull": lambda there=there, here=here: pull(here, there),  # type: ignore[misc]
+            "shrink": lambda there=there, here=here: shrink(here, there, keep="options"),  # type: ignore[misc]
+            "add": lambda one=one, change=change: one.add_prompts("own", change()),  # type: ignore[misc]
+            "extract": lambda one=one, change=change: write_set(one, change()),  # type: ignore[misc]
+        }
+        with pytest.raises((BankError, UsageError), match="another|has two versions") as caught:
+            moves[move]()
+        column = name.removeprefix("no ").partition(" of ")[0]
+        assert f"has {column} " in str(caught.value) or f"another '{column}'" in str(caught.value)
+        if move in ("merge", "push", "pull"):  # which bank has which version
+            for bank in (one, other):
+                (file,) = bank.path.glob("prompts/own-*.parquet")
+                assert f"{bank.path}/prompts/{file.name}" in str(caught.value)
+        assert one.prompts("own").collect().equals(before), name
+        assert [deposit.checkpoint.step for deposit in one.deposits()] == [0]
+
+
+def test_prompts_columns_and_tokenizers_may_be_added(tmp_path: Path) -> None:
+    bank, more = new_bank(tmp_path / "a"), new_bank(tmp_path / "b")
+    bank.add_prompts("own", prompt_table(topic="a").head(8))
+    more.add_query_set(OTHER)
+    more.add_prompts("own", prompt_table(topic="a"))
+    more.add_prompts("own", prompt_table(OTHER, topic="a", level=1))
+    push(more.path, bank.path)
+    assert bank.prompts("own").collect()["level"].unique().to_list() == [1]
+    assert len(ids(bank)) == 10
+    assert verify(bank.path) == ()
 
 
 def test_a_copy_follows_its_bank(tmp_path: Path) -> None:

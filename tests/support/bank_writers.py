@@ -15,16 +15,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import zarr  # noqa: F401 (imported once, before the forks)
 import zarrs  # noqa: F401
 
 from logitbank.errors import DiskSpaceError
-from logitbank.store import Bank, DepositSpec, merge, repair, shrink, verify
+from logitbank.store import Bank, DepositSpec, describe, merge, repair, shrink, verify
 from logitbank.store.care.damage import Remedy
 from logitbank.store.share.push import pull, push
 from tests.support import hidden_banks
 from tests.support.fault_points import stop_before
-from tests.support.small_banks import TOKENIZER, block_data, fill, new_bank, spec, token_table
+from tests.support.small_banks import (
+    TOKENIZER,
+    block_data,
+    fill,
+    new_bank,
+    prompt_table,
+    spec,
+    token_table,
+)
 
 _GROUP_IN_MAKING = re.compile(r"([^/]+/){1,3}\.zarr\.json-[0-9a-f]{32}")
 
@@ -117,7 +126,13 @@ def _begin(path: Path, command: str) -> Callable[[], object]:
     """A command that changes the bank at `path`, which is made as it is before."""
     source, before = (
         path.with_name("source"),
-        {"merge": "part", "repair": "damaged", "write": "empty"},
+        {
+            "merge": "part",
+            "repair": "damaged",
+            "write": "empty",
+            "rescore": "late",
+            "describe": "empty",
+        },
     )
     shutil.rmtree(path, ignore_errors=True)
     if command in before:
@@ -129,6 +144,8 @@ def _begin(path: Path, command: str) -> Callable[[], object]:
         "shrink": lambda: shrink(source, path, keep="options"),
         "repair": lambda: _repaired(path),
         "write": lambda: write(path, spec()),
+        "rescore": lambda: Bank.open(path).rescore(),
+        "describe": lambda: describe(path, license="MIT"),
     }
     return commands[command]
 
@@ -146,6 +163,8 @@ def _banks(folder: Path) -> None:
     (other / "scores/all.parquet").write_bytes(b"damaged")
     next((damaged.path / "tokens").glob("*.sha256")).unlink()
     hidden_banks.fill(source, 5)
+    late = Bank.open(shutil.copytree(source.path, folder / "late"))
+    late.add_prompts("late", prompt_table().with_columns(token=pl.col("token") - 1))
     fill(new_bank(folder / "part"), spec(1), blocks=[1])
     new_bank(folder / "empty")
 

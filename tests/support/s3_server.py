@@ -38,9 +38,14 @@ class S3Server(ProcessServer):
         return [tuple(row) for row in self.logged()]
 
     def puts(self) -> dict[str, int]:
-        """Bytes of each put, by path in the bucket."""
-        prefix = f"/{BUCKET}/"
-        return {p.removeprefix(prefix): n for method, p, n in self.log() if method == "PUT"}
+        """Bytes of the last put of each path in the bucket, in their order."""
+        puts: dict[str, int] = {}
+        for method, path, size in self.log():
+            if method == "PUT":
+                name = path.removeprefix(f"/{BUCKET}/")
+                puts.pop(name, None)
+                puts[name] = size
+        return puts
 
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

@@ -7,7 +7,8 @@ and ``prompt_sets``, ``scan(prompts)`` for all scores as a Polars frame, ``sql(q
 ``findings``, ``tables`` and Altair ``charts``; ``save`` writes them with a page.
 
 Prompt sets, suites and settings of a run are in ``logitbank.engine``; results, metrics of frames
-and debiasing in ``logitbank.analysis``; deposits and query sets in ``logitbank.store``.
+and debiasing in ``logitbank.analysis``; deposits and query sets in ``logitbank.store``; a model of
+lm-evaluation-harness that answers from a bank in ``logitbank.harness``.
 """
 
 # Names are imported at their first use, so that `import logitbank` is quick and needs no engine.
@@ -24,6 +25,7 @@ from logitbank.version import __version__ as __version__
 if TYPE_CHECKING:
     from logitbank import analysis as analysis
     from logitbank import engine as engine
+    from logitbank import harness as harness
     from logitbank import store as store
     from logitbank.analysis.comparison.compare import compare as compare
     from logitbank.analysis.finding import Finding as Finding

@@ -67,6 +67,11 @@ CASES: dict[str, Case] = {
         banks.families,
         lambda folder: logitbank.tradeoff(folder / "families.zarr"),
     ),
+    "analyze lm-eval": (
+        "invented data",
+        banks.harness,
+        lambda folder: logitbank.lm_eval(folder / "b.zarr", include=str(folder / "tasks")),
+    ),
     "debias compare": (
         "invented data",
         banks.debias,

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import Prompts, prompt_sets
 from logitbank.engine.prompts.warnings import likely_mistakes
 from logitbank.errors import PromptError, UsageError
@@ -32,7 +33,11 @@ def prompts_show(prompts: Prompts, *, top: int = 3, data: Path | None = None) ->
     UsageError
         The set does not exist, or does not have one of the options.
     """
-    (prompts,) = prompt_sets(prompts, data=data)
+    lines = [_shown(each, top) for each in prompt_sets(prompts, data=data)]
+    return [line for own in lines for line in own]
+
+
+def _shown(prompts: PromptSet, top: int) -> list[str]:
     total = len(prompts.prompts)
     lines = [f"{prompts.name}: {counted(total, 'prompt')}, {min(top, total)} shown"]
     for prompt in prompts.prompts[:top]:
@@ -50,7 +55,7 @@ def prompts_show(prompts: Prompts, *, top: int = 3, data: Path | None = None) ->
 def prompts_check(
     prompts: Prompts, *, tokenizer: Path | None = None, data: Path | None = None
 ) -> Checked:
-    """Errors that stop a prompt set, and likely mistakes of its author.
+    """Errors that stop prompt sets, and likely mistakes of their author.
 
     Each kind is reported once, for the first prompt that has it, with the number of other prompts.
 
@@ -66,7 +71,11 @@ def prompts_check(
     UsageError
         The set does not exist, or does not have one of the options.
     """
-    (chosen,) = prompt_sets(prompts, data=data)
+    found = [_checked(each, tokenizer) for each in prompt_sets(prompts, data=data)]
+    return Checked([line for each in found for line in each.lines], any(e.failed for e in found))
+
+
+def _checked(chosen: PromptSet, tokenizer: Path | None) -> Checked:
     if tokenizer is None:
         warnings, scored = likely_mistakes(chosen), ""
         notes = ["tokens were not checked: name a checkpoint folder with --tokenizer"]
@@ -95,4 +104,5 @@ def prompts_check(
         scored = f", {len(tokenized.table):,} scored tokens, {contexts}"
     count = counted(len(chosen.prompts), "prompt")
     summary = f"{chosen.name}: {count}{scored}, 0 errors, {counted(len(warnings), 'warning')}"
-    return Checked([*(f"warning: {each}" for each in warnings), summary, *notes], failed=False)
+    lines = [*(f"warning: {each}" for each in warnings), summary, *chosen.notes, *notes]
+    return Checked(lines, failed=False)

@@ -4,7 +4,7 @@ Quick to import, as are the modules that use it, because shell completion lists 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
@@ -38,27 +38,35 @@ class KnownSet:
     """Its name; `(a|b)` stands for one of these, and `(-c)?` is optional."""
     about: str
     """One line."""
-    make: Callable[..., PromptSet]
+    make: Callable[..., PromptSet | Iterable[PromptSet]]
     """Called with the name's text for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()
     """Its own, in addition to `SHARED_OPTIONS`."""
     companion: str = ""
     """One of its names, which `extract` adds to each of the others."""
+    prefix: str = ""
+    """The beginning of its names, if others list them; `make` gets the rest, and may return several
+    sets."""
 
     def names(self) -> list[str]:
-        """Every name, spelt out.
+        """Every name, spelt out; none with a prefix.
 
         >>> KnownSet(pattern="a-(b|c)(-d)?", about="", make=PromptSet).names()
         ['a-b', 'a-b-d', 'a-c', 'a-c-d']
         """
+        if self.prefix:
+            return []
         parts = re.split(r"(\([^)]*\)\??)", self.pattern)
         return ["".join(chosen) for chosen in product(*map(_choices, parts))]
 
-    def prompts(self, name: str, data: Path | None, options: Mapping[str, Any]) -> PromptSet:
-        """The set of this name, which is one of its names, with values of its options."""
-        match = re.fullmatch(self.pattern, name)
+    def prompts(
+        self, name: str, data: Path | None, options: Mapping[str, Any]
+    ) -> tuple[PromptSet, ...]:
+        """The sets of this name, which is one of its names, with values of its options."""
+        match = re.fullmatch(f"{self.prefix}(.+)" if self.prefix else self.pattern, name)
         assert match is not None
-        return self.make(*match.groups(), data=data, **options)
+        made = self.make(*match.groups(), data=data, **options)
+        return (made,) if isinstance(made, PromptSet) else tuple(made)
 
 
 def _choices(part: str) -> Sequence[str]:
@@ -100,6 +108,13 @@ def count_or_all(text: str) -> int | Literal["all"]:
     if re.fullmatch(r"0*[1-9]\d{0,17}", text, re.ASCII):
         return int(text)
     raise ValueError("a number from 1, or all")
+
+
+def whole_number(text: str) -> int:
+    """A number from 0."""
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return int(text)
+    raise ValueError("a number from 0")
 
 
 def subset_parser(*choices: str) -> Callable[[str], tuple[str, ...]]:

@@ -34,6 +34,8 @@ class PromptSet:
     """A note about what masked models leave out, or empty."""
     warnings: tuple[str, ...] = ()
     """Likely mistakes in the file that it was read from, one line each."""
+    notes: tuple[str, ...] = ()
+    """Lines of `prompts check`, such as its size in other units."""
 
     @property
     def has_options(self) -> bool:

@@ -35,6 +35,12 @@ def _by_name() -> Mapping[str, KnownSet]:
     return {name: known_set for known_set in known_sets() for name in known_set.names()}
 
 
+def _known(name: str) -> KnownSet | None:
+    """The known set with this name, if there is one."""
+    named = (each for each in known_sets() if each.prefix and name.startswith(each.prefix))
+    return _by_name().get(name) or next(named, None)
+
+
 def prompt_names() -> list[str]:
     """The names of all known prompt sets, spelt out."""
     return [*_by_name()]
@@ -57,8 +63,9 @@ def prompt_sets(
     """
     requested = [prompts] if isinstance(prompts, Prompts) else prompts
     sets = tuple(
-        prompt_set(str(each), data=data) if isinstance(each, str | Path) else each
+        made
         for each in requested
+        for made in ((each,) if isinstance(each, PromptSet) else _made(str(each), data))
     )
     names = [each.name for each in sets]
     if not names:
@@ -79,7 +86,7 @@ def with_companions(prompts: Prompts | Sequence[Prompts]) -> list[Prompts]:
     whole: list[Prompts] = []
     for each, name in zip(requested, names, strict=True):
         whole.append(each)
-        known_set = _by_name().get(name) if isinstance(each, str | Path) else None
+        known_set = _known(name) if isinstance(each, str | Path) else None
         if known_set and known_set.companion not in ("", *names):
             whole.append(known_set.companion + str(each)[len(name) :])
     return whole
@@ -102,22 +109,33 @@ def prompt_set(spec: str, *, data: Path | None = None) -> PromptSet:
         `spec` is neither a known set nor a file of a known kind, or one of its options does not
         exist or has an invalid value.
     """
+    made = _made(spec, data)
+    if len(made) > 1:
+        raise UsageError(f"{spec} names {len(made):,} prompt sets, and one is needed.")
+    return made[0]
+
+
+def _made(spec: str, data: Path | None) -> tuple[PromptSet, ...]:
+    """The prompt sets that `spec` names, as for `prompt_set`."""
     name, written = split_spec(spec)
-    known_set = _by_name().get(name)
+    known_set = _known(name)
     if known_set is None:
         _check_file_name(name)
     own = () if known_set is None else known_set.options
     options = read_options(name, (*own, *SHARED_OPTIONS), written)
     special = options.pop("add_special_tokens", True)
     first = options.pop("first_token", False)
-    made = load_prompts(Path(name)) if known_set is None else known_set.prompts(name, data, options)
+    if known_set is None:
+        made: tuple[PromptSet, ...] = (load_prompts(Path(name)),)
+    else:
+        made = known_set.prompts(name, data, options)
     if not special:
-        made = replace(made, add_special_tokens=False)
+        made = tuple(replace(each, add_special_tokens=False) for each in made)
     if not first:
         return made
-    if not made.has_options:
+    if not all(each.has_options for each in made):
         raise UsageError(f"{name} scores every token. Remove first_token.")
-    return replace(made, first_token=True)
+    return tuple(replace(each, first_token=True) for each in made)
 
 
 def _check_file_name(name: str) -> None:

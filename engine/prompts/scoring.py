@@ -56,6 +56,86 @@ def _after_context(prompt: Prompt, encoder: Encoder, kind: Kind) -> Iterator[Sco
     yield from _following(encoder, (*context, *target), len(context), kind)
 
 
+def request_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
+    """Every token of the part `target` after the part `context`, as lm-evaluation-harness does.
+
+    White space at the end of the context belongs to the target. The target is what text and
+    target, encoded together, have after the tokens of the context, even if a token spans both. The
+    begin-of-text token precedes an empty context, or the end-of-text token without one. Sequences
+    that are too long lose their start.
+
+    References
+    ----------
+    lm-evaluation-harness 0.4: `TemplateLM.loglikelihood`, `TemplateLM._encode_pair`,
+    `HFLM.tok_encode`, `HFLM._loglikelihood_tokens`.
+    """
+    context, target = (prompt.parts[name] or "" for name in ("context", "target"))
+    before, size = _before_id(encoder), encoder.max_length or _HARNESS_LENGTH
+    if context:
+        end = len(context.rstrip())
+        both = _harness_ids(encoder, context + target)
+        first = _harness_ids(encoder, context[:end])
+        second = both[len(first) :]
+    else:
+        second = encoder.tokenizer.encode(target, add_special_tokens=False)
+        first, second = (second[:1], second[1:]) if second[:1] == [before] else ([before], second)
+    if not first or not second:
+        raise PromptError(
+            f"context and continuation have {len(first)} and {len(second)} tokens; "
+            "lm-evaluation-harness needs at least one of each"
+        )
+    if len(second) > size:
+        raise PromptError(
+            f"the continuation has {len(second):,} tokens, but the model takes at most {size:,}"
+        )
+    ids = (*first, *second)[-size - 1 :]
+    encoder.truncated += len(ids) < len(first) + len(second)
+    yield from _following(encoder, ids, len(ids) - len(second), "target")
+
+
+def rolling_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
+    """Every token of the text, in windows of the model's context, as lm-evaluation-harness does.
+
+    A window begins where the one before it ends. The last one has as many earlier tokens as fit.
+
+    References
+    ----------
+    lm-evaluation-harness 0.4: `HFLM.loglikelihood_rolling`, `get_rolling_token_windows`.
+    """
+    size = encoder.max_length or _HARNESS_LENGTH
+    ids = (_before_id(encoder), *_harness_ids(encoder, prompt.text))
+    for start in range(0, len(ids) - 1, size):
+        end = min(start + size, len(ids) - 1)
+        window = ids[max(0, end - size) : end + 1]
+        yield from _following(encoder, window, len(window) - (end - start), "target")
+
+
+_HARNESS_LENGTH = 2048
+"""What the harness takes for a model whose config names no longest sequence."""
+
+
+def _harness_ids(encoder: Encoder, text: str) -> list[int]:
+    """Ids of a text; without special tokens if it begins with the begin-of-text token."""
+    tokenizer, flag = encoder.tokenizer, encoder.add_special_tokens
+    if text.startswith(tokenizer.decode([_before_id(encoder)])):
+        flag = False
+    return tokenizer.encode(text, add_special_tokens=flag)
+
+
+def _before_id(encoder: Encoder) -> int:
+    """The token before a text whose first token is scored."""
+    if encoder.tokenizer.mask_id is not None:
+        raise PromptError(
+            "requests of lm-evaluation-harness need a model that predicts next tokens"
+        )
+    if encoder.tokenizer.before_id is None:
+        raise PromptError(
+            "the tokenizer has neither a begin-of-text nor an end-of-text token for its first "
+            "token to follow; name one in tokenizer_config.json"
+        )
+    return encoder.tokenizer.before_id
+
+
 def sentence_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
     """Every token of the text.
 
@@ -89,12 +169,7 @@ def sentence_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToken]:
         return
     if ids[0] == tokenizer.before_id:  # written in the text
         ids, texts = ids[1:], texts[1:]
-    if tokenizer.before_id is None:
-        raise PromptError(
-            "the tokenizer has neither a begin-of-text nor an end-of-text token for its first "
-            "token to follow; name one in tokenizer_config.json"
-        )
-    context = (tokenizer.before_id, *ids[:-1])
+    context = (_before_id(encoder), *ids[:-1])
     for i, token in enumerate(ids):
         yield ScoredToken(encoder.query(context, i), token, texts[i], kind="sentence")
 

@@ -42,8 +42,12 @@ class TokenizedPrompts:
     """Likely mistakes; one line each."""
 
 
-def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
+def tokenize(
+    prompt_set: PromptSet, tokenizer: Tokenizer, max_length: int | None = None
+) -> TokenizedPrompts:
     """Turn prompts into distinct queries and the table that points at them.
+
+    `max_length` is the longest sequence of the model, for ways of scoring that need it.
 
     The query of a prompt with options is its mask, or the next token after it without one. Other
     prompts have a row per scored token, whose option is `target`, and a column `score_kind`. One
@@ -58,7 +62,7 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     """
     name, has_options = prompt_set.name, prompt_set.has_options
     prompts, notes = fitted(prompt_set, tokenizer)
-    encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens)
+    encoder = Encoder(tokenizer, prompt_set.language, prompt_set.add_special_tokens, max_length)
     options = OptionEncoder(prompt_set, encoder)
     texts = TextChecks(tokenizer)
     queries: dict[Query, int] = {}
@@ -87,6 +91,11 @@ def tokenize(prompt_set: PromptSet, tokenizer: Tokenizer) -> TokenizedPrompts:
     if has_options:
         table = table.drop("score_kind")
         notes += _long_options_note(name, table)
+    if encoder.truncated:
+        notes += (
+            f"{name}: {encoder.truncated:,} of {len(prompts):,} requests are longer than the "
+            "model's context. As in lm-evaluation-harness, they lose the start of their text.",
+        )
     if prompt_set.masked_note and tokenizer.mask_id is not None:
         notes += (f"{name}: {prompt_set.masked_note}",)
     warnings = [*_capitals(name, tokenizer)]
@@ -143,7 +152,7 @@ def tokenized_for(
     UsageError
         A table that no bank takes.
     """
-    tokenized = tokenize(prompt_set, tokenizer)
+    tokenized = tokenize(prompt_set, tokenizer, None if config is None else config.max_length)
     if config is not None:
         check_tokens(tokenized, config)
     count = len(tokenized.queries)

@@ -122,6 +122,10 @@ class Encoder:
     """Language adapter, or empty."""
     add_special_tokens: bool | None = None
     """As `PromptSet.add_special_tokens`."""
+    max_length: int | None = None
+    """Longest sequence of the model in tokens, if it is known."""
+    truncated: int = 0
+    """Prompts whose context has lost its start, which some ways of scoring count."""
 
     def query(
         self,

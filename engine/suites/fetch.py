@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logitbank.engine.prompts.registry import prompt_set
+from logitbank.engine.prompts.registry import prompt_sets
 from logitbank.engine.suites.hub import Hub
 from logitbank.engine.suites.prefetch import Prefetcher
 from logitbank.engine.suites.suites import Suite, resolve_suite
@@ -59,7 +59,8 @@ def fetch(
         A known name, `owner/repo` on the hub, or a Suite. Without one only prompts are fetched.
     prompts
         Prompt sets, with options as for `extract`. Their files go to `logitbank` in
-        `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared.
+        `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared; those of `lm-eval:…` to the
+        cache of Hugging Face datasets.
     steps
         `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
     hub
@@ -88,8 +89,8 @@ def fetch(
     sets = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     if suite is None and not sets:
         raise UsageError("Nothing to fetch. Fix: add --suite, --prompts, or both.")
-    for spec in sets:
-        prompt_set(spec)  # made as a run makes it, so that nothing is missing later
+    if sets:
+        prompt_sets(sets, data=None)  # made as a run makes them, so that nothing is missing later
     result = Fetched(sets)
     if suite is None:
         result.seconds = time.monotonic() - start

@@ -1,7 +1,8 @@
 """What every family of metrics promises, whichever it is."""
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from logitbank.store import Bank
 from tests.support import bbq_cases, gest_cases, stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import HITS, add_specified, whole_bank
 from tests.support.fluctuation_cases import professions_bank
+from tests.support.lm_eval_banks import harness_bank
 from tests.support.paths import ROOT
 from tests.support.small_banks import logits, new_bank, spec
 
@@ -40,17 +42,25 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     "unqover": unqover_cases.make_bank,
     "options": own_bank,
     "distance": own_bank,
+    "lm_eval": lambda path: harness_bank(path, ["weighted", "words"], steps=[*HITS]),
 }
 
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of what lm-evaluation-harness imports
+
+
 @pytest.fixture(scope="module")
-def banks(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Bank]:
+def banks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Bank]]:
     """A bank with prompts of each family."""
     folder = tmp_path_factory.mktemp("families")
+    os.environ["LOGITBANK_TASKS"] = str(folder / "lm_eval" / "tasks")
     add_specified(Bank.open(whole_bank(folder / "whole")), steps=HITS)
     for name, make in MAKE.items():
         make(folder / name)
-    return {name: Bank.open(folder / (name if name in MAKE else "whole")) for name in NAMES}
+    own = {name: folder / (name if name in MAKE else "whole") for name in NAMES}
+    own["lm_eval"] = own["lm_eval"] / "b.zarr"
+    yield {name: Bank.open(path) for name, path in own.items()}
+    del os.environ["LOGITBANK_TASKS"]
 
 
 @pytest.fixture(scope="module")

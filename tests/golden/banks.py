@@ -24,6 +24,7 @@ from tests.support import (
 )
 from tests.support.checkpoints import write_tokenizer
 from tests.support.fluctuation_cases import two_runs
+from tests.support.lm_eval_banks import harness_bank
 from tests.support.made_once import made_once
 from tests.support.paths import ROOT
 
@@ -43,6 +44,11 @@ def demo(folder: Path) -> None:
     """A causal and a masked series of real trainings, the masked one of two runs."""
     with tarfile.open(DATA / "demo-bank.tar.xz") as archive:
         archive.extractall(folder, filter="data")
+
+
+def harness(folder: Path) -> None:
+    """Tasks of lm-evaluation-harness and the folder that defines them."""
+    harness_bank(folder, ["weighted", "words", "python"], steps=STEPS[:2])
 
 
 def families(folder: Path) -> None:

@@ -139,7 +139,7 @@ def check_words(words: list[str]) -> None:
         assert all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in rest)
     elif program == "pip":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        for extras in re.findall(r"\[([\w,]+)\]", " ".join(rest)):
+        for extras in re.findall(r"\[([\w,-]+)\]", " ".join(rest)):
             assert set(extras.split(",")) <= project["optional-dependencies"].keys(), extras
 
 

@@ -153,5 +153,6 @@ SETUPS: Mapping[str, Setup] = {
     "scale.md": scale,
     "share.md": sharing,
     "study.md": own_checkpoints,
+    "lm-eval.md": own_checkpoints,
     "validation.md": public_data,
 }

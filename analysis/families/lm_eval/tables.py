@@ -1,0 +1,134 @@
+"""Tables of the harness's results, and the documents behind those that are means."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import polars as pl
+
+from logitbank.analysis.frames.items import Items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.summary import BASELINE, summarise
+from logitbank.store.steps import Step
+
+RESULTS = {
+    "model": pl.String, "run": pl.String, "step": pl.Int64,
+    **dict.fromkeys(("task", "filter", "metric"), pl.String),
+    **dict.fromkeys(("value", "stderr"), pl.Float64), "documents": pl.Int64,
+    "chance": pl.Float64, "is_main": pl.Boolean,
+}  # fmt: skip
+ACCURACIES = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info")
+"""Metrics of which the chance level is that of guessing."""
+MAIN, FURTHER = "", "further"
+"""Parts of items: the first mean of a task, and its other ones."""
+_GROUPS = ("task", "filter", "metric")
+
+
+def result_rows(
+    place: tuple[str, str, Step],
+    results: Mapping[str, Any],
+    names: Mapping[str, str],
+    group: str,
+    means: Mapping[str, Sequence[str]],
+    chance: Mapping[str, float | None],
+) -> pl.DataFrame:
+    """One row per task or group, filter and metric of a checkpoint: columns `RESULTS`.
+
+    Parameters
+    ----------
+    results
+        What the harness returns.
+    names
+        The name of each task in the table.
+    group
+        The name that was given, with its options; other groups follow it.
+    means, chance
+        Metrics of each task that are means, and its accuracy of guessing.
+    """
+    rows = []
+    for task, values in results["results"].items():
+        shown = names.get(task) or _group_name(task, group)
+        metrics = [key for key in values if "," in key and "_stderr," not in key]
+        first = next((key for key in metrics if key.partition(",")[0] in means.get(task, [])), "")
+        first = first or next(iter(metrics), "")
+        for key in metrics:
+            metric, _, filter_name = key.partition(",")
+            rows.append({
+                **dict(zip(CHECKPOINT, place, strict=True)),
+                "task": shown, "filter": filter_name, "metric": metric,
+                "value": _number(values[key]),
+                "stderr": _number(values.get(f"{metric}_stderr,{filter_name}")),
+                "documents": values["sample_len"],
+                "chance": chance.get(task) if metric in ACCURACIES else None,
+                "is_main": key == first,
+            })  # fmt: skip
+    return pl.DataFrame(rows, schema=RESULTS)
+
+
+def _group_name(group: str, given: str) -> str:
+    """A group in the table: the name that was given, or one below it.
+
+    >>> _group_name("blimp", "blimp:limit=10"), _group_name("mmlu_stem", "mmlu:limit=10")
+    ('blimp:limit=10', 'mmlu/mmlu_stem:limit=10')
+    """
+    name, colon, options = given.partition(":")
+    return given if group == name else f"{name}/{group}{colon}{options}"
+
+
+def item_rows(
+    place: tuple[str, str, Step],
+    results: Mapping[str, Any],
+    names: Mapping[str, str],
+    means: Mapping[str, Sequence[str]],
+) -> Iterator[pl.DataFrame]:
+    """One row per document and metric that is a mean, for `gather_items`, of each task."""
+    for task, samples in results["samples"].items():
+        own = set(means[task])
+        first = ""
+        rows = []
+        for sample in samples:
+            for metric in sample["metrics"]:
+                value = _number(sample[metric]) if metric in own else None
+                if value is None:
+                    continue
+                key = f"{metric},{sample['filter']}"
+                first = first or key
+                part = MAIN if key == first else FURTHER
+                rows.append((str(sample["doc_id"]), sample["filter"], metric, part, value))
+        table = pl.DataFrame(
+            rows,
+            schema={**dict.fromkeys(("item", "filter", "metric", "part"), pl.String),
+                    "value": pl.Float64},
+            orient="row",
+        )  # fmt: skip
+        if len(table):
+            keys = {
+                key: pl.lit(each, RESULTS[key]) for key, each in zip(CHECKPOINT, place, strict=True)
+            }
+            yield table.with_columns(**keys, task=pl.lit(names[task]))
+
+
+def results_table(rows: pl.DataFrame, items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """The rows of all checkpoints, with intervals and changes of means over documents."""
+    keys = [*CHECKPOINT, *_GROUPS]
+    if len(items.axes):
+        own = summarise(items, measures).select(*keys, "low", "high", *BASELINE)
+    else:
+        own = rows.select(keys).clear().with_columns(
+            **{name: pl.lit(None, pl.Float64) for name in ("low", "high")},
+            **{name: pl.lit(None, dtype) for name, dtype in BASELINE.items()},
+        )  # fmt: skip
+    table = rows.join(own, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    order = [*CHECKPOINT, *_GROUPS, "value", "stderr", "low", "high"]
+    return table.select(*order, pl.exclude(order)).sort(
+        "model", "run", "step", "task", "filter", nulls_last=True, maintain_order=True
+    )
+
+
+def _number(value: object) -> float | None:
+    """A number; None for a text such as N/A, for NaN, and for values of several parts."""
+    if isinstance(value, Real) or (hasattr(value, "item") and getattr(value, "ndim", 1) == 0):
+        number = float(value)  # type: ignore[arg-type]
+        return None if number != number else number
+    return None

@@ -18,10 +18,12 @@ _COUNT = r"[0-9]{1,18}(?:\.[0-9]{1,9})?[KMBT]?"
 # The run is matched last (`??`), so that the run of `global_step10` is not "global".
 _STEP_NAME = re.compile(
     r"(?:(?P<run>.+?)[-_])??"
-    r"(?:(?P<word>global[-_]?step|checkpoint|ckpt|chck|step|iter)[-_=]?"
+    r"(?:(?:epoch|ep)[-_=]?[0-9]+[-_](?=[a-z]))?"  # steps go on from epoch to epoch
+    r"(?:(?P<word>global[-_]?step|checkpoint|ckpt|chck|step|iter|iteration|(?<=[0-9]-)ba)[-_=]?"
     r"|(?P<stage>ext|decay)[-_]?)?"
-    rf"(?P<count>{_COUNT})"
-    r"(?:[-_](?:tokens)?[0-9.]+[KMBT])?"
+    rf"(?P<count>{_COUNT})(?P<unit>[-_]?steps?)?"
+    r"(?:[-_](?:tokens)?[0-9.]+[KMBT]T?)?"
+    r"(?:[-_](?:hf|unsharded|consolidated|safetensors))*"
     r"(?:[-_](?P<seed>seed.+))?",
     re.ASCII | re.IGNORECASE,
 )
@@ -40,7 +42,8 @@ def parse_name(name: str) -> RunStep | None:
     """Run and step in the name of a hub revision, tag, folder or file; None if it contains neither.
 
     `step1000`, `step-1000`, `checkpoint-1000`, `ckpt_1000`, `global_step1000`, `iter_0001000` and
-    `1000` are step 1,000 of the run "main". K, M, B and T multiply: `step_20k` is step 20,000 and
+    `1000` are step 1,000 of the run "main", also with an epoch before (`epoch=0-step=1000`) or a
+    format after (`step1000-hf`). K, M, B and T multiply: `step_20k` is step 20,000 and
     `chck_1M` step 1,000,000. A number of tokens after the step is ignored (`step1000-tokens4B`,
     `step-50K-105b`); one alone is the step (`16.78B`).
 
@@ -54,7 +57,8 @@ def parse_name(name: str) -> RunStep | None:
     if name in RELEASE_NAMES:
         return RunStep("main", None)
     match = _STEP_NAME.fullmatch(name)
-    if not match or (match["run"] and not (match["word"] or match["stage"])):
+    words = ("word", "stage", "unit")
+    if not match or (match["run"] and not any(match[word] for word in words)):
         return None  # `llama-7` is a name, not step 7 of "llama"
     step = parse_count(match["count"])
     runs = [run for run in (match["run"], match["stage"], match["seed"]) if run]

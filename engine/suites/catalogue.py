@@ -19,6 +19,7 @@ _OLMO = {
         "OLMo-2-1124-13B",
         "OLMo-2-0325-32B",
     ),
+    "Olmo 3; each stage is a run": ("Olmo-3-1025-7B", "Olmo-3-1125-32B"),
 }
 _ETTIN = ("17m", "32m", "68m", "150m", "400m", "1b")
 _SMOLLM2 = ("135M", "360M", "1.7B")

@@ -18,8 +18,10 @@ from logitbank.engine.weights.digests import sample_digest
 from logitbank.engine.weights.weights import (
     ADAPTER,
     ADAPTER_UNSUPPORTED,
+    DISTRIBUTED_UNSUPPORTED,
     GGUF,
     GGUF_UNSUPPORTED,
+    is_distributed,
     weight_names,
 )
 from logitbank.errors import SuiteError, UsageError
@@ -35,6 +37,10 @@ from logitbank.store.steps import (
 )
 
 RELEASE = RELEASE_NAMES[0]
+_COPY = re.compile(r"(tmp|temp|old|bak|backup|best)[-_.]", re.IGNORECASE)
+"""The beginning of a name that the Trainer or a person gives to an unfinished or second copy."""
+_FIRST_STAGE = "stage1"
+"""The run of a step without a stage, if other names have stages: some of OLMo 2's have none."""
 _STEP_WORD = re.compile(r"(?:step|checkpoint|ckpt|chck|iter)[-_=]?\d", re.IGNORECASE)
 
 
@@ -248,13 +254,19 @@ def _by_name(
     a note in a repository, whose branches, tags and folders may be the same.
     """
     names: dict[tuple[str, Step], str] = {}
-    checkpoints, without_step, duplicates, token_counts = [], [], [], []
+    checkpoints, without_step, copies, duplicates, token_counts = [], [], [], [], []
+    stages = any(name.rpartition("/")[2].startswith(f"{_FIRST_STAGE}-") for name, _ in sources)
     for name, source in sources:
         *folders, last = name.split("/")
+        if _COPY.match(last):
+            copies.append(name)
+            continue
         if (parsed := parse_name(last)) is None:
             without_step.append(name)
             continue
         runs = "-".join(dict.fromkeys(run for run in (*folders, parsed.run) if run != "main"))
+        if stages and not runs and parsed.step is not None:
+            runs = _FIRST_STAGE
         run, seed = (runs, run_seed(runs)) if runs else main
         if (run, parsed.step) in names:
             duplicates.append(f"{name} ({names[run, parsed.step]})")
@@ -268,6 +280,8 @@ def _by_name(
     notes = []
     if without_step:
         notes.append(f"{where}: excluded, no step in the name: {_shortened(without_step)}")
+    if copies:
+        notes.append(f"{where}: excluded, temporary or second copies: {_shortened(copies)}")
     if duplicates:
         notes.append(f"{where}: excluded, same step as others: {_shortened(duplicates)}")
     if token_counts:
@@ -336,12 +350,14 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
     notes: list[str] = []
     below = list(_below(folder, notes))
     if all(parse_name(path.name) is None for path in below):
-        return _single_checkpoint(folder, model)
-    sources = [(str(path.relative_to(folder)), LocalSource(path)) for path in below]
+        return _single_checkpoint(folder, model, notes)
+    sources = [_named(path, folder, below) for path in below]
     if _is_checkpoint(folder):
         sources.append((RELEASE, LocalSource(folder)))
     name = model or folder.resolve().name
     checkpoints, name_notes = _by_name(sources, str(folder), name)
+    if not checkpoints:
+        raise SuiteError(f"no checkpoint in {folder} ({'; '.join((*name_notes, *notes))})")
     return Suite(name, tuple(checkpoints), (*name_notes, *notes))
 
 
@@ -349,19 +365,36 @@ def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[P
     """Sub-folders with a config, and those in sub-folders that are named for runs."""
     for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
         _refuse_unsupported(path)
+        is_step = parse_name(path.name) is not None
         if (path / "config.json").is_file():
             yield path
-        elif parse_name(path.name) is not None and not is_token_count(path.name):
-            notes.append(f"{path} is excluded: it has no config.json")
+            if nested and not is_step:  # may be a final model beside its checkpoints
+                inside = _below(path, notes, nested=False)
+                yield from (found for found in inside if parse_name(found.name) is not None)
+        elif is_step and not is_token_count(path.name):
+            reason = DISTRIBUTED_UNSUPPORTED if is_distributed(path) else "has no config.json"
+            notes.append(f"{path} is excluded: it {reason}")
         elif nested:
             yield from _below(path, notes, nested=False)
 
 
-def _single_checkpoint(folder: Path, model: str | None) -> Suite:
+def _named(path: Path, folder: Path, found: Sequence[Path]) -> tuple[str, LocalSource]:
+    """The name and source of a checkpoint in `folder`.
+
+    A final model beside checkpoints, as the Trainer saves it, is the release of their run.
+    """
+    name = path.relative_to(folder).as_posix()
+    is_release = any(other.parent == path for other in found)
+    return f"{name}/{RELEASE}" if is_release else name, LocalSource(path)
+
+
+def _single_checkpoint(folder: Path, model: str | None, notes: Sequence[str]) -> Suite:
     """A folder that is one checkpoint: `pythia/step10` is step 10 of `pythia`."""
     if not _is_checkpoint(folder):
-        for path in sorted(folder.iterdir()):
+        for path in (*sorted(folder.iterdir()), folder):
             _refuse_unsupported(path)
+            if is_distributed(path):
+                raise SuiteError(f"{path} {DISTRIBUTED_UNSUPPORTED}.")
         raise SuiteError(
             f"no checkpoint in {folder}: looked for config.json + *.safetensors in it and in "
             "sub-folders named like step1000; give the folder that contains them"
@@ -377,7 +410,7 @@ def _single_checkpoint(folder: Path, model: str | None) -> Suite:
         run, parent = parent.name, parent.parent
     model = model or (name if parsed is None else parent.name or name)
     checkpoint = CheckpointId(model, run, step, run_seed(run))
-    return Suite(model, (Checkpoint(checkpoint, LocalSource(folder)),))
+    return Suite(model, (Checkpoint(checkpoint, LocalSource(folder)),), tuple(notes))
 
 
 def _refuse_unsupported(path: Path) -> None:

@@ -36,6 +36,11 @@ GGUF_UNSUPPORTED = (
     "is a GGUF file, which is not supported. Save it with transformers as an ordinary folder, and"
     " extract that folder: see docs/run-models.md."
 )
+DISTRIBUTED_UNSUPPORTED = (
+    "is a distributed checkpoint (DCP) of shards named *.distcp, which is not supported. Merge them"
+    " with `accelerate merge-weights` or torch's dcp_to_torch, and put config.json and the"
+    " tokenizer beside the result"
+)
 ADAPTER = "adapter_config.json"
 ADAPTER_UNSUPPORTED = (
     "is an adapter, which is not supported. Merge it into its base model with PEFT, save the"
@@ -157,13 +162,14 @@ def weight_names(names: Sequence[str]) -> list[str]:
     """The names of weight files among the file names of a checkpoint.
 
     Safetensors if there are any, otherwise legacy weights; the single file if there are also shards
-    of the same weights. Names in sub-folders are ignored.
+    of the same weights. Names in sub-folders are ignored, and so are Mistral's own `consolidated`
+    files beside others.
     """
     for kind in (SAFE, LEGACY):
         if kind.single in names:
             return [kind.single]
         if matching := sorted(name for name in names if re.fullmatch(kind.pattern, name)):
-            return matching
+            return [name for name in matching if not name.startswith("consolidated")] or matching
     return []
 
 
@@ -185,6 +191,11 @@ def choose_weights(names: Sequence[str], where: str) -> list[str]:
     )
 
 
+def is_distributed(folder: Path) -> bool:
+    """Whether a folder, or a folder in it, has shards of PyTorch's distributed checkpoints."""
+    return any(any(folder.glob(pattern)) for pattern in ("*.distcp", "*/*.distcp"))
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The weight files of a checkpoint, in name order.
 
@@ -197,6 +208,8 @@ def weight_files(folder: Path) -> list[Path]:
         points out of the folder.
     """
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not weight_names(names) and is_distributed(folder):
+        raise WeightsError(f"{folder} {DISTRIBUTED_UNSUPPORTED}.")
     chosen = choose_weights(names, str(folder))
     kind = SAFE if chosen[0].endswith(".safetensors") else LEGACY
     if kind.single not in chosen and kind.index in names:

@@ -148,7 +148,9 @@ class ReferenceProcess:
 
 
 class ReferenceCheck:
-    """Checks the engine of one worker at the first loaded checkpoint and every n-th after it.
+    """Checks the engine of one worker at its first two checkpoints and every n-th.
+
+    The second one is the first whose weights are swapped in.
 
     Each check has a process of its own, whose imports overlap with the load of the engine.
     """
@@ -160,7 +162,7 @@ class ReferenceCheck:
     def start(self, job: Job, bank: Bank, *, loads: int) -> list[Query]:
         """Start the evaluation of some queries; empty if this checkpoint is not checked."""
         every = job.settings.canary_every
-        if not job.checked or every == 0 or loads % every:
+        if not job.checked or every == 0 or (loads > 1 and loads % every):
             return []
         limits = length_limits(job.config)
         sets = [bank.query_set(deposit.query_set).queries for deposit in job.deposits]

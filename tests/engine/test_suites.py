@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ from safetensors.torch import save_file
 from logitbank.engine.suites.catalogue import known_suites
 from logitbank.engine.suites.hub import Hub, HubSource
 from logitbank.engine.suites.suites import LocalSource, Suite, resolve_suite
-from logitbank.errors import SuiteError, UsageError
+from logitbank.engine.weights.weights import weight_files
+from logitbank.errors import SuiteError, UsageError, WeightsError
 from logitbank.store.format.schema import CheckpointId
 
 
@@ -41,7 +43,7 @@ def branches(root: Path, repo: str, *names: str) -> None:
 
 def test_known_names_are_distinct_and_hold_the_published_series():
     known = {suite.name: suite for suite in known_suites()}
-    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 6 + 12 + 4 + 1
+    assert len(known) == len(known_suites()) == 10 + 8 + 45 + 6 + 6 + 2 + 12 + 4 + 1
     assert known["pythia-1.4b-deduped"].repo == "EleutherAI/pythia-1.4b-deduped"
     assert known["OLMo-2-0425-1B"].repo == "allenai/OLMo-2-0425-1B"
     assert len(known["pythia-12b"].expected) == 154
@@ -254,6 +256,16 @@ def test_offline_tags_and_folders_are_what_was_fetched(root, hub, server, monkey
         (["pythia/1.4b/step5"], "pythia", [("pythia", "1.4b", 5, None)]),
         (["pythia-14m/step1"], "./pythia-14m", [("pythia-14m", "main", 1, None)]),
         (["toy/step1"], "./toy/", [("toy", "main", 1, None)]),
+        (  # the Trainer's final model, which is the release of each run
+            ["toy/seed1", "toy/seed1/checkpoint-5", "toy/seed2", "toy/seed2/checkpoint-5"],
+            "toy",
+            [("toy", "seed1", 5, 1), ("toy", "seed2", 5, 2)],
+        ),
+        (
+            ["toy/epoch=0-step=5", "toy/epoch=1-step=10"],
+            "toy",
+            [("toy", "main", 5, None), ("toy", "main", 10, None)],
+        ),
         (
             ["toy/seed10/step1", "toy/seed2/step1", "toy/seed0/stage1-step5", "toy/base/step1"],
             "toy",
@@ -282,6 +294,60 @@ def test_a_folder_that_holds_steps_is_their_release(tmp_path):
         checkpoint(tmp_path / name)
     (release,) = resolve_suite(str(tmp_path / "toy"), steps="release").checkpoints
     assert (release.id, release.source) == (CheckpointId("toy"), LocalSource(tmp_path / "toy"))
+
+
+def test_a_final_model_beside_checkpoints_of_a_run_is_the_release_of_the_run(tmp_path):
+    for name in ("toy/seed1", "toy/seed1/checkpoint-500", "toy/seed2/checkpoint-500"):
+        checkpoint(tmp_path / name)
+    (release,) = resolve_suite(str(tmp_path / "toy"), steps="release").checkpoints
+    assert release.id == CheckpointId("toy", "seed1", None, 1)
+    assert release.source == LocalSource(tmp_path / "toy/seed1")
+
+
+def test_copies_that_a_training_leaves_are_excluded_with_a_note(tmp_path):
+    for name in ("checkpoint-500", "tmp-checkpoint-1000", "best-checkpoint-500"):
+        checkpoint(tmp_path / "toy" / name)
+    suite = resolve_suite(str(tmp_path / "toy"))
+    assert ids(suite) == [("toy", "main", 500, None)]
+    names = "best-checkpoint-500, tmp-checkpoint-1000"
+    assert suite.notes == (f"{tmp_path}/toy: excluded, temporary or second copies: {names}",)
+
+
+def test_steps_without_a_stage_are_of_the_first_stage(root, hub):
+    """As in allenai/OLMo-2-1124-7B, whose release is made of several second stages."""
+    names = ("stage1-step1000-tokens5B", "step150-tokens1B", "stage2-ingredient1-step1000", "main")
+    branches(root, "lab/toy", *names)
+    found = [(c.id.run, c.id.step) for c in resolve_suite("lab/toy", hub=hub).checkpoints]
+    assert found == [("stage1", 150), ("stage1", 1000), ("stage2-ingredient1", 1000)]
+    (release,) = resolve_suite("lab/toy", hub=hub, steps="release").checkpoints
+    assert release.id == CheckpointId("toy")
+
+
+def test_one_of_two_formats_of_the_same_weights_is_fetched(root, hub):
+    """As in Mistral's repositories."""
+    folder = checkpoint(root / "lab/toy/main")
+    for n in (1, 2):
+        shutil.copy(folder / "model.safetensors", folder / f"model-0000{n}-of-00002.safetensors")
+    (folder / "model.safetensors").rename(folder / "consolidated.safetensors")
+    needed = {file.path for file in hub.needed(HubSource("lab/toy", "main"))}
+    assert needed == {"config.json", *(f"model-0000{n}-of-00002.safetensors" for n in (1, 2))}
+
+
+@pytest.mark.parametrize("shards", ["step5", "step5/pytorch_model_fsdp_0"])
+def test_a_distributed_checkpoint_is_refused_by_its_name_with_a_converter(tmp_path, shards):
+    (tmp_path / "toy" / shards).mkdir(parents=True)
+    (tmp_path / "toy" / shards / "__0_0.distcp").touch()
+    message = r"step5\S* is a distributed checkpoint \(DCP\).* `accelerate merge-weights`"
+    for folder in ("toy", "toy/step5"):
+        with pytest.raises(SuiteError, match=message):
+            resolve_suite(str(tmp_path / folder))
+    (tmp_path / "toy/step5/config.json").write_text("{}")
+    with pytest.raises(WeightsError, match=message):
+        weight_files(tmp_path / "toy/step5")
+    checkpoint(tmp_path / "toy/step6")
+    (tmp_path / "toy/step5/config.json").unlink()
+    (note,) = resolve_suite(str(tmp_path / "toy")).notes
+    assert "step5 is excluded: it is a distributed checkpoint" in note
 
 
 def test_excluded_folders_are_noted(tmp_path):

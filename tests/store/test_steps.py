@@ -123,6 +123,18 @@ def test_chosen_steps_are_available_ascending_and_distinct(available, text):
         ("stage1-step10000-tokens21B", "stage1", 10000),
         ("stage2-ingredient1-step1000-tokens3B", "stage2-ingredient1", 1000),
         ("stage1-step1000", "stage1", 1000),
+        ("epoch=0-step=500", "main", 500),
+        ("epoch1_step500", "main", 500),
+        ("seed1-epoch=3-step=500", "seed1", 500),
+        ("ep0-ba500", "main", 500),
+        ("step-001000-2BT", "main", 1000),
+        ("checkpoint-1000step", "main", 1000),
+        ("1000steps", "main", 1000),
+        ("large-1000step", "large", 1000),
+        ("iteration-1000", "main", 1000),
+        ("step1000-hf", "main", 1000),
+        ("step1000-tokens4B-unsharded-hf", "main", 1000),
+        ("stage2-step1000-hf", "stage2", 1000),
         ("main", "main", None),
         ("release", "main", None),
         ("final", "main", None),
@@ -135,7 +147,8 @@ def test_names_tell_run_and_step(name, run, step):
 @pytest.mark.parametrize(
     "name",
     ["seed0", "seed_0", "llama-7", "llama-7B", "stepx", "v1.0", "logs", "step", "step1.5",
-     "step1000-ema", "step1000-100", "1.23456k", f"step{10**18}", "step1000000000B", "Main"],
+     "step1000-ema", "step1000-100", "epoch=3", "ep3", "ba500",
+     "1.23456k", f"step{10**18}", "step1000000000B", "Main"],
 )  # fmt: skip
 def test_other_names_tell_nothing(name):
     assert parse_name(name) is None

@@ -12,7 +12,7 @@ from logitbank.engine.suites.prefetch import parse_bytes
 from logitbank.engine.suites.suites import Suite
 from logitbank.errors import SuiteError, UsageError
 from logitbank.store.format.schema import Dtype, Keep
-from logitbank.store.steps import parse_steps
+from logitbank.store.steps import Steps, parse_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,9 @@ class ExtractRequest:
     """A known set (`winobias`, `professions`, `lambada`, …) or a JSONL, CSV or Parquet file, with
     its options after a colon (`winobias:orders=all,splits=dev`); a PromptSet; or
     several of these."""
-    steps: str = "all"
-    """`all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`."""
+    steps: Steps = "all"
+    """`all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`. In Python also
+    a list such as `[0, 512, None]`, in which None is the release."""
     watch: bool = False
     """Look at the suite's folder every minute, and run each checkpoint once it is complete, until
     interrupted."""

@@ -49,7 +49,7 @@ def watch(
     steps = parse_steps(request.steps)
     if steps.kind == "log" or steps.last or steps.release:
         raise UsageError(
-            f"--steps {request.steps} depends on future checkpoints. With --watch use all, "
+            f"--steps {steps.text} depends on future checkpoints. With --watch use all, "
             "START:STOP:STRIDE, or a list of numbers."
         )
     if not folder.is_dir():

@@ -1,7 +1,7 @@
 """Training steps: read from names, and chosen among those that are available."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
@@ -11,6 +11,8 @@ from logitbank.store.format.limits import MAX_STEP
 
 Step = int | None
 """A training step; None is the release, which has none."""
+Steps = Collection[Step | str] | int | str
+"""Steps of a list, as text such as `last`, `log` or `0:100:10`, or one number."""
 
 _ALLOWED = "use all, log, START:STOP:STRIDE, release, or a list like 0,512,last"
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
@@ -203,8 +205,10 @@ class StepSelector:
         return chosen
 
 
-def parse_steps(text: str) -> StepSelector:
+def parse_steps(steps: Steps) -> StepSelector:
     """Read `all`, `log`, `START:STOP:STRIDE`, `release`, or a list like `0,512,last`.
+
+    In Python a list may also be `[0, 512, "last", None]`, in which None is the release.
 
     `log` is step 0, for each power of two the available step nearest on a log scale, and the
     last. `START:STOP:STRIDE` is every step of that range, both ends included, whose distance from
@@ -216,7 +220,10 @@ def parse_steps(text: str) -> StepSelector:
     UsageError
         The text is none of these.
     """
-    text = text.strip()
+    if not isinstance(steps, str):
+        several = [*steps] if isinstance(steps, Collection) else [steps]
+        steps = ",".join("release" if step is None else str(step) for step in several)
+    text = steps.strip()
     if text == "all":
         return StepSelector(text, "all")
     if text == "log":

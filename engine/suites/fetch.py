@@ -14,6 +14,7 @@ from logitbank.engine.suites.suites import Suite, resolve_suite
 from logitbank.errors import DiskSpaceError, LogitbankError, UsageError
 from logitbank.store.files.disk import existing
 from logitbank.store.format.schema import CheckpointId
+from logitbank.store.steps import Steps
 from logitbank.wording import readable_bytes
 
 _AHEAD = 3
@@ -45,7 +46,7 @@ def fetch(
     suite: str | Suite | None = None,
     *,
     prompts: str | Sequence[str] = (),
-    steps: str = "all",
+    steps: Steps = "all",
     hub: Hub | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Fetched:
@@ -62,7 +63,7 @@ def fetch(
         `XDG_CACHE_HOME` or `~/.cache`, with their checksums compared; those of `lm-eval:…` to the
         cache of Hugging Face datasets.
     steps
-        `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last`, or `release`.
+        `all`, `log`, `START:STOP:STRIDE`, a list such as `0,512,last` or `[0, 512]`, or `release`.
     hub
         The hub, by default the one that the environment names.
     progress

@@ -29,6 +29,7 @@ from logitbank.store.format.schema import CheckpointId, Json
 from logitbank.store.steps import (
     RELEASE_NAMES,
     Step,
+    Steps,
     StepSelector,
     is_token_count,
     parse_name,
@@ -81,7 +82,7 @@ class Suite:
 def resolve_suite(
     spec: str,
     *,
-    steps: str = "all",
+    steps: Steps = "all",
     hub: Hub | None = None,
     model: str | None = None,
 ) -> Suite:
@@ -128,8 +129,8 @@ def resolve_suite(
 
 
 def listed_suites(
-    listed: Sequence[str | Path | Suite], steps: str
-) -> list[tuple[str | Suite, str]]:
+    listed: Sequence[str | Path | Suite], steps: Steps
+) -> list[tuple[str | Suite, Steps]]:
     """Suites with the steps of each. `@FILE` stands for the suites in a file.
 
     The file has one suite in a line, and after it `steps=…` if its steps are others than `steps`.
@@ -140,7 +141,7 @@ def listed_suites(
     SuiteError
         A file cannot be read, has no suite, or a line has other words.
     """
-    found: list[tuple[str | Suite, str]] = []
+    found: list[tuple[str | Suite, Steps]] = []
     for each in listed:
         if isinstance(each, Suite) or not str(each).startswith("@"):
             found.append((each if isinstance(each, Suite) else str(each), steps))

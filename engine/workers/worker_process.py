@@ -56,6 +56,7 @@ class WorkerProcess:
         self._settings: EngineSettings | None = None
         """Those of the last job."""
         self._config: ConfigFields = {}
+        self._model = ""
 
     def start(self) -> None:
         """Start the process, which imports its engine and waits for a job."""
@@ -75,14 +76,15 @@ class WorkerProcess:
         names = differing_fields(self._config, job.config)
         if self._process is not None and self._used and names:
             self.stop()
-            yield Note(
-                f"{job.checkpoint}: config.json differs from that of the checkpoint before in"
-                f" {', '.join(names)}, so a new engine is started"
-            )
+            if job.checkpoint.model == self._model:  # another model has another config
+                yield Note(
+                    f"{job.checkpoint}: config.json differs from that of the checkpoint before in"
+                    f" {', '.join(names)}, so a new engine is started"
+                )
         if self._interrupted:  # maybe while the process was stopped
             yield CheckpointStopped(job.checkpoint)
             return
-        self._config = job.config
+        self._config, self._model = job.config, job.checkpoint.model
         if self._process is None:
             self._start()
         self._used = True

@@ -197,7 +197,7 @@ class Deposit:
         if not layout.keep.has_full_rows:
             raise KeepLevelError(
                 f"{self} keeps {layout.keep}, not full vocabulary rows. Read listed tokens with"
-                " scores(), or extract again with --keep full, hidden or auto into another bank."
+                " scores(), or extract again with --keep full or --keep hidden into another bank."
             )
         index = self._committed_index(rows)
         columns = None if tokens is None else _axis_index("token", tokens, layout.vocab)

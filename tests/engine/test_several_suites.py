@@ -120,6 +120,15 @@ def test_an_engine_starts_once_for_each_model(tmp_path: Path, folder: Path) -> N
 
 
 @pytest.mark.usefixtures("quick_workers")
+def test_another_model_has_another_config_without_a_note(tmp_path: Path, folder: Path) -> None:
+    tied = make_series(tmp_path / "tied", steps=(0,), architecture="gpt_neox_tied")
+    two = [str(folder / "neox"), str(tied)]
+    summary = go(tmp_path / "b.zarr", folder, suites=two, steps=[0])
+    assert len(summary.done) == 2
+    assert not [note for note in summary.notes if "new engine" in note]
+
+
+@pytest.mark.usefixtures("quick_workers")
 def test_an_interrupted_run_of_two_suites_is_resumed_to_the_same_bits(
     tmp_path: Path, folder: Path, apart: Bank
 ) -> None:

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,11 @@ def test_log_on_pythia_follows_the_powers_of_two():
         ("1k,2K", (1000, 2000)),
         ("release", (None,)),
         ("release,4", (4, None)),
+        ([0, 2000], (0, 2000)),
+        ((4, None), (4, None)),
+        ([1, "last"], (1, 3000)),
+        (np.arange(2), (0, 1)),
+        (4, (4,)),
     ],
 )
 def test_selector_chooses(text, expected):
@@ -67,6 +73,8 @@ def test_the_release_is_chosen_if_it_is_the_only_checkpoint(text):
         ("1:2:3:4", "'1:2:3:4'"),
         ("1:5:0", "stride"),
         ("9:5", "'9:5'"),
+        ([], "''"),
+        ([-1, 4], "at '-1'"),
     ],
 )
 def test_unreadable_steps_are_refused(text, message):

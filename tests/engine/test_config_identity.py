@@ -282,6 +282,7 @@ def test_an_engine_that_is_replaced_when_a_stop_is_asked_for_begins_nothing(tmp_
     with WorkerProcess(tmp_path / "b.zarr", settings.start) as worker:
         worker.start()
         worker._used, worker._settings, worker._config = True, settings, {"eps": 2}
+        worker._model = "m"
         worker.interrupt()
         told = [type(event).__name__ for event in worker.run(one)]
         assert told == ["Note", "CheckpointStopped"]

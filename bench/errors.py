@@ -209,6 +209,7 @@ def summary_coverage(clusters: int, *, data_sets: int = DATA_SETS) -> Iterator[R
     rng = np.random.default_rng(clusters)
     own = np.arange(clusters)
     uneven = np.repeat(own, 1 + own % 4)  # one to four items of each cluster
+    large = np.repeat(own, np.where(own < 3, 20, 1))  # three clusters have most items
     sides = np.tile(["a", "b"], clusters)
     one, difference = Measure(name="x"), Measure(name="x", plus=("a",), minus=("b",))
     hit = Measure(name="x", share=True)
@@ -231,6 +232,8 @@ def summary_coverage(clusters: int, *, data_sets: int = DATA_SETS) -> Iterator[R
         ("mean, normal", one, own, sides[:0], drawn(own) + moved, 0, 0.3),
         ("mean, exponential", one, own, sides[:0], drawn(own, skewed=True) + moved, 0, 0.3),
         ("mean, 1 to 4 items a cluster", one, uneven, sides[:0], drawn(uneven) + moved, 0, 0.3),
+        ("mean, 20 items of 3 clusters, 1 of others", one, large, sides[:0],
+         drawn(large) + moved, 0, 0.3),
         ("difference of sides of a cluster", difference, both, sides, drawn(both) + moved, 0, 0),
         ("difference of other clusters", difference, np.arange(2 * clusters), sides,
          drawn(np.arange(2 * clusters)) + moved, 0, 0),
@@ -239,6 +242,8 @@ def summary_coverage(clusters: int, *, data_sets: int = DATA_SETS) -> Iterator[R
          shares(np.arange(2 * clusters), 0.9), 0, 0),
         ("share of 0.5", hit, own, sides[:0], shares(own, 0.5), 0.5, -0.2),
         ("share of 0.9", hit, own, sides[:0], shares(own, 0.9), 0.9, -0.2),
+        ("share of 0.7, 20 items of 3 clusters, 1 of others", hit, large, sides[:0],
+         shares(large, 0.7), 0.7, -0.2),
         ("share of 0.7, 1 to 4 items a cluster", hit, uneven, sides[:0], shares(uneven, 0.7), 0.7,
          -0.2),
     )  # fmt: skip

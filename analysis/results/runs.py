@@ -70,6 +70,11 @@ class RunScores(NamedTuple):
         return Design(self.axes, self.measure).influences(self.values)
 
     @property
+    def degrees(self) -> float:
+        """Degrees of freedom of the variance of examples."""
+        return Design(self.axes, self.measure).degrees
+
+    @property
     def largest(self) -> float | None:
         """The largest score, if scores are shares."""
         return abs(self.measure.scale) if self.measure.share else None
@@ -212,7 +217,7 @@ def agreement_tables(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
 
 def _mean_row(scores: RunScores) -> dict[str, Any]:
     own = scores.scores
-    found = runs_mean(own, largest=scores.largest)
+    found = runs_mean(own, largest=scores.largest, degrees_of_examples=scores.degrees)
     return {
         **scores.place, "value": found.value, "sd": float(own.value.std(ddof=1)),
         "low": found.low, "high": found.high, "runs": len(own.value),
@@ -248,7 +253,9 @@ def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
         values = side.values[runs][:, both[name].to_numpy()]
         sides.append(side._replace(axes=both.select(keys), values=values))
     scores = [side.scores for side in sides]
-    found = runs_mean(*scores, paired=paired, largest=a.largest)
+    found = runs_mean(
+        *scores, paired=paired, largest=a.largest, degrees_of_examples=sides[0].degrees
+    )
     return {
         **a.place, "a": float(scores[0].value.mean()), "b": float(scores[1].value.mean()),
         "difference": found.value, "low": found.low, "high": found.high,

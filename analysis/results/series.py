@@ -20,6 +20,8 @@ from logitbank.wording import counted, step_name
 Row = Mapping[str, Any]
 CROWD = 8
 """Models and runs from which on charts have thin lines, and findings are about all together."""
+SKEWED = "a few extreme values, so the interval is probably too short"
+"""The note of a mean whose interval is `skewed`."""
 UNTRAINED = 0
 """The step of random weights."""
 
@@ -180,6 +182,8 @@ class Curve:
         """The value at a checkpoint; `which` is why that one, or the part that the row is about."""
         text = f"{self.what}{which} at {step_name(row['step'])}"
         facts = {"form": self.form, "n": self._n(row), "baseline": self.baseline, **facts}
+        if row.get("skewed") and ends_of(row, self.column)[0] == ends_of(row, self.column)[0]:
+            facts["note"] = SKEWED
         return from_row(row, self.column, text, figure=self.figure, **facts)
 
     def now(self) -> Finding:

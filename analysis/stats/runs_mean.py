@@ -31,6 +31,7 @@ def runs_mean(
     *,
     paired: bool = True,
     largest: float | None = None,
+    degrees_of_examples: float | None = None,
 ) -> RunsMean:
     r"""The mean score of runs, or of `others` minus that of `runs`, with its uncertainty.
 
@@ -45,6 +46,8 @@ def runs_mean(
     runs, others
         Scores (r,) and influences (r, k) of all runs, of the same examples. If paired, run i of
         both sides has the same seed; otherwise their numbers of runs may differ.
+    degrees_of_examples
+        Degrees of freedom of the variance of examples, if clusters differ in size; C − 1 if None.
     largest
         The largest value of scores that are shares: 1, or 100 for percent. The interval of a mean
         is then Wilson's with that t, for as many examples as have this variance: no end is below 0
@@ -72,12 +75,13 @@ def runs_mean(
     enough = clusters >= FEWEST_CLUSTERS and min(number for _, number in of_runs) >= FEWEST_RUNS
     if not enough:
         return RunsMean(value, float("nan"), float("nan"))
+    examples_degrees = clusters - 1 if degrees_of_examples is None else degrees_of_examples
     if largest is not None and others is None and value in (0, largest):
-        return _share(value, largest, clusters, float(t_quantile(clusters - 1)))
+        return _share(value, largest, examples_degrees + 1, float(t_quantile(examples_degrees)))
     half = float("nan")
     if variance > EPSILON**2:
-        parts = [*of_runs, (of_examples, clusters)]
-        degrees = variance**2 / sum(part**2 / (number - 1) for part, number in parts)
+        parts = [(part, number - 1) for part, number in of_runs] + [(of_examples, examples_degrees)]
+        degrees = variance**2 / sum(part**2 / own for part, own in parts)
         t = float(t_quantile(degrees))
         half = t * float(np.sqrt(variance))
         if largest is not None and others is None:

@@ -111,3 +111,12 @@ def test_the_headline_has_the_extreme_of_its_number() -> None:
     assert str(named) == "It is 0.5, Score: highest 0.70 at step 1."
     for other in (replace(headline, figure="x"), replace(headline, text="It was 0.7 at step 1.")):
         assert with_extreme(other, [peak]) == other
+
+
+def test_the_interval_of_a_few_large_values_is_doubted_beside_it() -> None:
+    """Only if there is an interval."""
+    peak = course((0.2, 0.1, 0.3), (0.5, 0.4, 0.6))
+    for skewed, interval, doubted in ((True, True, 1), (False, True, 0), (True, False, 0)):
+        rows = peak.rows.with_columns(skewed=pl.lit(skewed))
+        rows = rows if interval else rows.with_columns(low=math.nan, high=math.nan)
+        assert str(replace(peak, rows=rows).now()).count("probably too short") == doubted

@@ -20,7 +20,7 @@ from logitbank.analysis.stats.significance import (
     seed_mean,
     wilcoxon,
 )
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import degrees_of_freedom, summarise
 
 pytestmark = pytest.mark.numerical
 
@@ -180,3 +180,37 @@ def test_it_is_that_of_scipy(n: int) -> None:
         assert high[at] == pytest.approx(expected.high, rel=1e-9)
     assert (low[0], high[-1]) == (0.0, 1.0), "exactly, where a difference of roots is 1e-17"
     assert np.isnan(wilson([0.0, float("nan")], [0, 0])).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [([1] * 20, 19.0), ([20] * 3 + [1] * 17, 2.1897), ([1, 2, 3, 4] * 5, 11.9356)],
+)
+def test_degrees_of_freedom_are_those_of_the_matrix_of_residuals(
+    sizes: list[int], expected: float
+) -> None:
+    """Bell and McCaffrey 2002: the variance of a mean as a quadratic form of cluster effects."""
+    share = np.array(sizes) / sum(sizes)
+    form = np.zeros((len(share), len(share)))
+    for own, weight in zip(np.eye(len(share)), share, strict=True):
+        residual = weight * (own - share)
+        form += np.outer(residual, residual) / (1 - weight)
+    degrees = np.trace(form) ** 2 / np.trace(form @ form)
+    assert degrees == pytest.approx(expected, abs=1e-4)
+    strata = np.zeros(len(sizes), np.int64)
+    loads = 7.0 * np.array([sizes, sizes])
+    assert degrees_of_freedom(loads, strata) == pytest.approx([degrees] * 2)
+    both = np.hstack([loads, loads])
+    two = degrees_of_freedom(both, np.repeat([0, 1], len(sizes)))
+    assert two == pytest.approx([2 * degrees] * 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "skewed"), [([0.0] * 19 + [9.0], True), ([0.0, 1.0] * 10, False)]
+)
+def test_a_mean_of_a_few_large_values_is_marked(values: list[float], skewed: bool) -> None:
+    axes = pl.DataFrame({"item": [f"{at:02}" for at in range(20)]})
+    step = pl.DataFrame({"model": ["m"], "run": ["main"], "step": [0]})
+    items = array_items(step, axes, np.array([values]))
+    assert summarise(items, [Measure(name="x")])["skewed"].to_list() == [skewed]
+    assert summarise(items, [Measure(name="x", share=True)])["skewed"].to_list() == [False]

@@ -42,7 +42,7 @@ ANSWERS = pl.Schema(
 CURVES = pl.Schema(
     {
         **_KEYS, "measure": pl.String(), "value": pl.Float64(), "low": pl.Float64(),
-        "high": pl.Float64(), "prompts": pl.Int64(),
+        "high": pl.Float64(), "skewed": pl.Boolean(), "prompts": pl.Int64(),
     }
 )  # fmt: skip
 CHECKPOINTS = pl.Schema(
@@ -107,7 +107,13 @@ def curve_tables(scores: PromptScores, rows: RowValues, prompt_set: str) -> Curv
         means = {name: groups.total(each) / groups.sizes for name, (groups, each) in totals.items()}
     values = {name: np.where(absent > 0, np.nan, each) for name, each in means.items()}
     known = _summary(scores, about, values).select(
-        *CHECKPOINT, "measure", pl.col("value").fill_nan(None), "low", "high", prompts="items"
+        *CHECKPOINT,
+        "measure",
+        pl.col("value").fill_nan(None),
+        "low",
+        "high",
+        "skewed",
+        prompts="items",
     )
     measure = pl.col("measure")
     bounded = known.with_columns(
@@ -266,7 +272,8 @@ def share_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
     summary = _summary(scores, axes, {name: orders.mean(each) for name, each in values.items()})
     share, probability, rank = (summary.filter(measure=name) for name in values)  # of equal rows
     found = share.select(
-        *CHECKPOINT, "option", pl.col("low", "high").clip(0, 1), option_probability="value",
+        *CHECKPOINT, "option", pl.col("low", "high").clip(0, 1), "skewed",
+        option_probability="value",
         prompts="items", sentences="clusters", probability=probability["value"],
         rank=rank["value"], scored=probability["items"],
     )  # fmt: skip

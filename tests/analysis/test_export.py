@@ -1,15 +1,18 @@
 """A tidy file of scores, against the logits that a bank was made of."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 import logitbank
+from logitbank.analysis.results.files import table_bytes
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.command import Call
+from tests.support.paths import ROOT
 from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table
 
 
@@ -69,3 +72,18 @@ def test_rows_have_the_text_of_their_prompt_if_asked(
     assert rows.columns[4:7] == ["order_seed", "text", "option"]
     number = rows["prompt_id"].str.strip_prefix("p")
     assert (rows["text"] == "Is " + number + " even?").all()
+
+
+def test_the_documented_call_of_pandas_keeps_every_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas")
+    labels = ["NA", "None", "nan", "null", "N/A", "TRUE", "01", "1", "1e5", "a,b;c", 'say "hi"']
+    table = pl.DataFrame({"prompt_id": "007", "option": labels, "answer": labels, "logprob": -1.5})
+    (tmp_path / "all_scores.csv").write_bytes(table_bytes(table, "csv"))
+    page = (ROOT / "docs" / "excel-pandas-r.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["scores"].to_dict("list") == table.to_dict(as_series=False)

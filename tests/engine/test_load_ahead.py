@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
+from logitbank.engine.weights import digests
 from logitbank.engine.weights.digests import ContentDigest, DigestsAhead
 from logitbank.engine.weights.weights import stream_weights
 from logitbank.engine.workers import runner as runner_module
@@ -43,6 +44,20 @@ def test_digests_ahead_are_those_of_the_load(tmp_path: Path) -> None:
     assert digest(tmp_path, known) == digest(tmp_path)
     part = {"b": known["b"]}
     assert digest(tmp_path, part) == digest(tmp_path), "the rest is hashed when it is loaded"
+
+
+def test_two_tensors_are_hashed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file(WEIGHTS, tmp_path / "model.safetensors")
+    both, real = threading.Barrier(2, timeout=60), digests._tensor_digest
+
+    def after_both_have_begun(tensor: torch.Tensor) -> str:
+        both.wait()
+        return real(tensor)
+
+    monkeypatch.setattr(digests, "_tensor_digest", after_both_have_begun)
+    ahead = DigestsAhead(tmp_path)
+    ahead._thread.join()
+    assert ahead.take(tmp_path).keys() == WEIGHTS.keys()
 
 
 def test_digests_ahead_of_files_that_changed_meanwhile_are_not_used(tmp_path: Path) -> None:

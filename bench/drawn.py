@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from bench.models import public_data, series
-from logitbank.engine.plan.prepare import make_plan
+from logitbank.engine.plan.engine_choice import engine_start
+from logitbank.engine.plan.prepare import PlanInputs, plan_suite
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
@@ -41,7 +42,8 @@ def drawn_bank(path: Path, tmp: Path) -> Path:
     folder = series(tmp, "toy", 1)
     suite, prompts = resolve_suite(str(folder)), prompt_set("winobias", data=public_data())
     request = ExtractRequest(suites=suite, prompts=prompts, keep="options")
-    prepared = make_plan(request, suite, [prompts], None, folder / "step0")
+    inputs = PlanInputs(request=request, prompts=[prompts], bank=None, start=engine_start(request))
+    prepared = plan_suite(inputs, suite, folder / "step0")
     record_prompts(bank, prepared)
     (plan,) = prepared.plan.deposits
     named = option_tokens(bank.path, plan.query_set)

@@ -48,7 +48,7 @@ def hardware() -> dict[str, str]:
 
 def _card() -> dict[str, str]:
     """The GPUs that the driver lists, and its version; empty without a GPU."""
-    from logitbank.engine.plan.parallel import nvidia_smi
+    from logitbank.engine.backends.gpus import nvidia_smi
 
     lines = nvidia_smi("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     return {"gpu": "; ".join(lines.splitlines())} if lines else {}

@@ -23,8 +23,8 @@ from bench.figures import Figure
 from bench.gpu_kernels import attention_error, ceilings, reduction
 from bench.models import series
 from bench.one_run import whole_run
+from logitbank.engine.backends.gpus import run_nvidia_smi
 from logitbank.engine.backends.precision import AMPERE
-from logitbank.engine.plan.parallel import run_nvidia_smi
 from logitbank.store import Bank
 
 LIMIT_S, PART_S = 7 * 60, 8 * 60

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.workload import workload
-from logitbank.engine.plan.parallel import visible_devices
-from logitbank.engine.plan.prepare import make_plan
+from logitbank.engine.plan.engine_choice import engine_start
+from logitbank.engine.plan.parallel import ParallelConfig
+from logitbank.engine.plan.prepare import Machines, PlanInputs, plan_suite
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run import record_prompts
 from logitbank.engine.suites.suites import resolve_suite
@@ -33,8 +34,14 @@ class Scoring:
         )
         asked = workload(count, prompts)
         request = ExtractRequest(suites=suite, prompts=asked, keep=keep or "full", canary_every=0)
-        gpu = bool(visible_devices(os.environ))
-        self._prepared = make_plan(request, suite, [asked], None, self._source, gpu=gpu)
+        inputs = PlanInputs(
+            request=request,
+            prompts=[asked],
+            bank=None,
+            start=engine_start(request),
+            machines=Machines.detect(ParallelConfig(), environment=os.environ),
+        )
+        self._prepared = plan_suite(inputs, suite, self._source)
         self._checkpoint = suite.checkpoints[0].id
         path = Path(folder) / "rounds.zarr"
         shutil.rmtree(path, ignore_errors=True)

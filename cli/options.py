@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from logitbank.engine.backends.engine import engine_names
 from logitbank.errors import UsageError
 from logitbank.store.share.urls import shown_url
 
@@ -25,7 +26,10 @@ def new_app(text: str) -> typer.Typer:
 
 Form = Literal["table", "csv", "json", "jsonl", "parquet", "latex"]
 StoredDtype = Literal["float16", "float32", "bfloat16"]
-Engine = Literal["auto", "vllm", "transformers"]
+if TYPE_CHECKING:
+    Engine = str
+else:
+    Engine = Literal[("auto", *engine_names())]  # the folders of engines
 
 BankPath = Annotated[
     Path, typer.Argument(help="Folder of the bank, or a URL to read.", show_default=False)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from logitbank.engine.backends.engine import engine_named
 from logitbank.engine.backends.protocol import ComputeDtype
 from logitbank.engine.plan.sharding import Shard
 from logitbank.engine.prompts.registry import Prompts
@@ -48,7 +49,9 @@ class ExtractRequest:
     `owner/repo` on the hub."""
     model: str | None = None
     """Name to store the model of one suite under; by default that of the suite."""
-    engine: Literal["auto", "vllm", "transformers"] = "auto"
+    engine: str = "auto"
+    """Name of an engine; `auto` takes vLLM or transformers, by the model, the prompts and the
+    machine."""
     keep: str = "full"
     """`full`, `hidden`, `topk:K` or `options`."""
     dtype: Dtype | None = None
@@ -104,6 +107,8 @@ class ExtractRequest:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"{name} {value} is invalid: use {least} or more.")
+        if self.engine != "auto":
+            engine_named(self.engine)
         _ = self.level
         parse_steps(self.steps)
         if self.disk_budget is not None:

@@ -10,12 +10,17 @@ from itertools import chain
 from pathlib import Path
 
 from logitbank.engine.backends.protocol import EngineStart
-from logitbank.engine.plan.cards import listed_cards
 from logitbank.engine.plan.checks import check_space
-from logitbank.engine.plan.engine_choice import engine_start
-from logitbank.engine.plan.parallel import ParallelConfig, visible_devices
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import joined_plan
-from logitbank.engine.plan.prepare import BorrowedAdapters, Prepared, Progress, make_plan
+from logitbank.engine.plan.prepare import (
+    BorrowedAdapters,
+    Machines,
+    PlanInputs,
+    Prepared,
+    Progress,
+    plan_suite,
+)
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.run_log import RunLog, run_description
@@ -53,8 +58,8 @@ def run(
     suites: Sequence[Suite],
     prompts: Sequence[PromptSet],
     *,
-    start: EngineStart | None = None,
-    parallel: ParallelConfig | None = None,
+    start: EngineStart,
+    parallel: ParallelConfig,
     dry_run: bool = False,
     hub: Hub | None = None,
     failed: Sequence[SuiteFailed] = (),
@@ -62,19 +67,15 @@ def run(
 ) -> Summary:
     """Execute a request for suites and prompts that are read. See `extract`.
 
-    `failed` are suites that were not found.
+    `start` and `parallel` complete the request by this machine. `failed` are suites that were not
+    found.
     """
     path, began = Path(path), time.monotonic()
     bank = Bank.open(path) if is_occupied(path) else None
     checkpoints = [checkpoint for suite in suites for checkpoint in suite.checkpoints]
     if hub is None and any(isinstance(c.source, HubSource) for c in checkpoints):
         hub = Hub()
-    start = start or engine_start(request)
     adapters = _borrowed_adapters(request.adapter_from, hub)
-    if parallel is None:
-        parallel = ParallelConfig.detect(
-            workers=request.workers, shard=request.shard, ray=request.ray
-        )
     budget = None if request.disk_budget is None else parse_bytes(request.disk_budget)
     stopping = Stopping(deadline=parallel.job_end)
     report_progress = _progress(on_event)
@@ -85,26 +86,23 @@ def run(
         stack.enter_context(fetcher)
         if pool is not None and not _seems_done(bank, checkpoints):
             pool.start()  # its imports take as long as planning
-        cards = () if parallel.ray is not None else listed_cards(os.environ)
         shard = parallel.shard
-        plan = partial(
-            make_plan,
-            request,
+        on_gpu = None if pool is None else pool.on_gpu
+        inputs = PlanInputs(
+            request=request,
             prompts=prompts,
             bank=bank,
             start=start,
             adapters=adapters,
+            machines=Machines.detect(parallel, gpu=on_gpu, environment=os.environ),
             shard=None if shard is None else (shard, [c.id for c in checkpoints]),
-            gpu=bool(visible_devices(os.environ)) if pool is None else pool.on_gpu,
-            cards=cards,
-            engines=-(-parallel.workers // max(1, len(visible_devices(os.environ)))),
             progress=report_progress,
         )
         all_prepared, not_planned = list[Prepared](), list[SuiteFailed]()
         for suite in suites:
             try:
                 prepared = _plan_by_first(
-                    partial(plan, suite, planned=all_prepared),
+                    partial(plan_suite, inputs, suite, planned=all_prepared),
                     fetcher, checkpoints.index(suite.checkpoints[0]), suite, on_event,
                 )  # fmt: skip
             except LogitbankError as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from logitbank.engine.backends.engine import engines
 from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.workers.events import Event, OnEvent, RowsScored, Summary
@@ -22,7 +23,8 @@ from logitbank.store.format.schema import Json
 
 _FOLDERS = re.compile(r"(?<![\w./~])~?/(?!/)(?:[^/\s'\"]+/)*(?=[^/\s'\"])")
 """The folders of an absolute path. Web addresses do not match."""
-_PACKAGES = ("logitbank", "torch", "transformers", "vllm", "numcodecs", "polars", "numpy")
+_PACKAGES = ("numcodecs", "polars", "numpy")
+"""Packages that decide numbers or bytes, beside those of the engines."""
 
 
 class RunLog:
@@ -103,7 +105,8 @@ def run_description(
 ) -> dict[str, Any]:
     """The first line of a log: machine, versions, settings and plan."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    of_engines = dict.fromkeys(package for engine in engines() for package in engine.packages)
+    for package in ("logitbank", *of_engines, *_PACKAGES):
         versions[package] = None
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from logitbank.engine.plan.parallel import visible_devices
+from logitbank.engine.backends.gpus import visible_devices
 from logitbank.engine.plan.plan import DepositPlan
 from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.weights.config_identity import config_fields

@@ -60,7 +60,7 @@ def extract(
         Engine,
         ENGINE(
             help="Engine. auto: vLLM if it is installed and supports the model; otherwise, or if"
-            " prompts share enough tokens, transformers."
+            " prompts share enough tokens, transformers.",
         ),
     ] = "auto",
     keep: Annotated[str, STORAGE(help=f"Storage level: {KEEP_LEVELS}.")] = "full",

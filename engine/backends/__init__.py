@@ -1,1 +1,1 @@
-"""Engines: what an engine is, and the two that run."""
+"""Engines: what an engine is, and a folder for each."""

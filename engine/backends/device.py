@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Mapping
 
-from logitbank.engine.plan.parallel import nvidia_smi, visible_devices
+from logitbank.engine.backends.gpus import nvidia_smi, visible_devices
 from logitbank.errors import DeviceError
 
 

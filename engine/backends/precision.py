@@ -1,6 +1,6 @@
 """Settings of torch, Triton and vLLM for a compute dtype; imports none of them."""
 
-from logitbank.engine.backends.protocol import ComputeDtype
+from logitbank.engine.backends.protocol import ComputeDtype, EngineStart
 from logitbank.errors import DeviceError
 
 OVERRIDE = "NVIDIA_TF32_OVERRIDE"
@@ -41,6 +41,12 @@ def precision_environment(compute_dtype: ComputeDtype) -> dict[str, str]:
         "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
         OVERRIDE: "0",
     }
+
+
+def torch_environment(start: EngineStart) -> dict[str, str]:
+    """Variables of an engine's process; CUDA reads that of `deterministic` at its start."""
+    workspace = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if start.deterministic else {}
+    return precision_environment(start.compute_dtype) | workspace
 
 
 def require_tf32(compute_dtype: ComputeDtype, capability: tuple[int, int] | None) -> None:

@@ -11,7 +11,8 @@ from logitbank.store.format.schema import Head, Json, Query
 if TYPE_CHECKING:
     import torch
 
-EngineName = Literal["vllm", "transformers"]
+EngineName = str
+"""Name of an engine: that of the `ENGINE` in its folder."""
 Task = Literal["causal", "masked"]
 """A model's task: to predict the next token or a masked token."""
 ComputeDtype = Literal["float32", "tf32", "bfloat16", "float16"]

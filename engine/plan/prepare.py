@@ -6,14 +6,14 @@ Nothing is written. Requests that cannot work fail here, before a model runs.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import polars as pl
 
-from logitbank.engine.backends.contexts import leaf_contexts
+from logitbank.engine.backends.engine import engine_named
+from logitbank.engine.backends.gpus import Card, free_memory, listed_cards, visible_devices
 from logitbank.engine.backends.precision import value_bytes
-from logitbank.engine.backends.protocol import EngineSettings, EngineStart
-from logitbank.engine.plan.cards import Card, check_memory, free_memory
+from logitbank.engine.backends.protocol import EngineName, EngineSettings, EngineStart, Task
 from logitbank.engine.plan.checks import (
     check_engine,
     check_options,
@@ -25,12 +25,12 @@ from logitbank.engine.plan.compatibility import Compatibility
 from logitbank.engine.plan.engine_choice import (
     batch_sizes,
     borrowed_languages,
-    engine_start,
+    cheaper_engine,
     fitting_engine,
     fitting_task,
-    prefix_sharing,
     version_notes,
 )
+from logitbank.engine.plan.parallel import ParallelConfig
 from logitbank.engine.plan.plan import (
     DepositPlan,
     Plan,
@@ -61,7 +61,14 @@ from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.queries import QuerySet
-from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, CheckpointId, Dtype, Head, Keep
+from logitbank.store.format.schema import (
+    NEXT_SENTENCE_CLASSES,
+    CheckpointId,
+    Dtype,
+    Head,
+    Keep,
+    Query,
+)
 from logitbank.store.tables.prompt_tables import (
     prompt_files,
     query_sets_in,
@@ -119,160 +126,298 @@ class Prepared:
         return Compatibility(self.config, self.tokenizer, self.first, longest=longest)
 
 
-def make_plan(
-    request: ExtractRequest,
-    suite: Suite,
-    prompts: Sequence[PromptSet],
-    bank: Bank | None,
-    first: Path,
-    *,
-    planned: Sequence["Prepared"] = (),
-    start: EngineStart | None = None,
-    adapters: BorrowedAdapters | None = None,
-    shard: tuple[Shard, Sequence[CheckpointId]] | None = None,
-    gpu: bool = False,
-    cards: Sequence[Card] = (),
-    engines: int = 1,
-    progress: Progress = lambda _: None,
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The machines of the workers, as far as a plan can know them."""
+
+    gpu: bool = False
+    """Whether the workers have GPUs."""
+    cards: Sequence[Card] = ()
+    """GPUs of this machine, if the workers run here."""
+    engines: int = 1
+    """Number of engines that share a GPU."""
+
+    @classmethod
+    def detect(
+        cls, parallel: ParallelConfig, *, gpu: bool | None = None, environment: Mapping[str, str]
+    ) -> Self:
+        """The machines of a run; `gpu` is None if its workers are not known yet."""
+        devices = visible_devices(environment)
+        return cls(
+            bool(devices) if gpu is None else gpu,
+            listed_cards(environment) if parallel.ray is None else (),
+            -(-parallel.workers // max(1, len(devices))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInputs:
+    """What the plans of all suites of a run have in common."""
+
+    request: ExtractRequest
+    prompts: Sequence[PromptSet]
+    bank: Bank | None
+    start: EngineStart
+    """The engine before prompts and model decide."""
+    adapters: BorrowedAdapters | None = None
+    machines: Machines = Machines()
+    shard: tuple[Shard, Sequence[CheckpointId]] | None = None
+    """This shard, and the checkpoints of all suites, which the shards divide."""
+    progress: Progress = lambda _: None
+
+
+class _Model(NamedTuple):
+    """A suite's model, by the folder of its first checkpoint."""
+
+    first: Path
+    config: ModelConfig
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The prompts for one model."""
+
+    sets: Sequence[PromptSet]
+    tokenized: Sequence[TokenizedPrompts]
+    queries: Sequence[Query]
+    """Distinct queries of all sets."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The prompts and their rows in the bank."""
+
+    query_sets: Mapping[str, QuerySet]
+    """Query sets of the bank and new ones, by name."""
+    new: tuple[QuerySet, ...]
+    rows_by_set: Mapping[str, set[int]]
+    """The requested rows of each query set."""
+    tables: tuple[tuple[str, pl.DataFrame], ...]
+    contents: Mapping[str, pl.DataFrame]
+    notes: tuple[str, ...]
+
+
+def plan_suite(
+    inputs: PlanInputs, suite: Suite, first: Path, planned: Sequence["Prepared"] = ()
 ) -> Prepared:
     """Plan one suite of a request, by the checkpoint in the folder `first`.
 
-    `planned` are the plans of other suites that are written into the same bank first. `shard` has
-    the checkpoints of all suites, which the shards divide. `start` is `engine_start` by default.
-    `gpu` is whether the workers have GPUs, and `cards` are those of this machine, if they run here.
-    So many `engines` share a card.
+    `planned` are the plans of other suites that are written into the same bank first.
 
     Raises
     ------
     LogitbankError
         The request cannot work with these prompts, this model and this bank.
     """
-    progress(f"reading config and tokenizer of {suite.name}")
-    start = start or engine_start(request)
-    check_pointers(first, tokenizer_folder(first))
-    check_plain(first)
-    config = ModelConfig.read(first)  # before the others, which expect a valid file
-    check_fields(first, trust_remote_code=request.trust_remote_code)
-    tokenizer = Tokenizer.load(tokenizer_folder(first)).for_task(config.task)
-    sets, notes = supported_sets(prompts, config, first)
-    tokenized = [_tokenized(each, tokenizer, config, progress) for each in sets]
-    task = fitting_task(tokenized, config)
-    check_architecture(first, config, task)
-    adapter_folder = None if adapters is None else adapters.folder
-    languages = borrowed_languages(tokenized, config, adapter_folder)
-    if adapters is not None and not languages:
-        notes += (f"--adapter-from {adapters.folder} is not needed: no adapter is missing",)
-    tokens, sequences = batch_sizes(request.batch_tokens, gpu=gpu)
-    is_auto = request.engine == "auto"
-    engine, more = fitting_engine(
-        *(start, task, tokenized, config),
-        auto=is_auto,
-        head_bias=has_head_bias(first),
-        cards=cards,
-        local=request.ray is None,
-    )
-    notes += (*more, *version_notes())
-
-    if bank is not None:
-        progress("comparing prompts with the bank")
-    queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
-    if is_auto and (engine, task) == ("vllm", "causal") and not request.deterministic:
-        leaves = [*leaf_contexts(queries)]
-        if note := prefix_sharing(leaves, config, max_batch_tokens=tokens, gpu=gpu):
-            engine, notes = "transformers", (*notes, note)
-    stored = {} if bank is None else bank.query_sets()
-    used = _used_query_sets(bank, tokenized)
-    for each in planned:
-        stored |= {new.name: new for new in each.new_query_sets}
-        used |= {name for _, table in each.tables for name in table["query_set"].drop_nulls()}
-    placement = assign_queries(queries, tokenizer.digest, stored, used)
-    query_sets = {**stored, **{new.name: new for new in placement.new}}
-    rows_by_set: dict[str, set[int]] = {}
-    for name, row in placement.query_rows:
-        rows_by_set.setdefault(name, set()).add(row)
-    query_rows = dict(zip(queries, placement.query_rows, strict=True))
-    tables = tuple(
-        (p.name, with_query_rows(p.table, [query_rows[query] for query in p.queries]))
-        for p in tokenized
-    )
-    contents = {prompts.name: prompts.content() for prompts in sets}
-    if bank is not None:
-        for name, table in tables:
-            require_unchanged(bank.path, name, table)
-            if (change := set_change(bank.path, name, contents[name])) is not None:
-                notes += (str(change),)
-        progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
-    present = {c.id: [] if bank is None else bank.deposits(c.id) for c in suite.checkpoints}
-    if bank is not None:
-        check_options(bank, present, tables)
-        if not any(present.values()) and (model := same_model(bank, suite.checkpoints[0])):
-            notes += (
-                f"{bank.path.name} has model {model!r} with these checkpoints; add --model {model}"
-                " to extend it",
-            )
-    sizes = head_sizes(first, config, value_bytes=value_bytes(request.compute_dtype))
-    planner = _Planner(
-        present, suite, config, query_sets, rows_by_set, sizes, request.compute_dtype, engine
-    )
-    keep, dtype = request.level
-    block_rows = dict.fromkeys(rows_by_set, request.block_rows)
-    if request.block_rows is None and keep.array != "logprobs":  # those are limited by their bytes
-        size = weight_file_bytes(first)
-        block_rows = {name: rows_per_block(size, query_sets[name], gpu=gpu) for name in rows_by_set}
-    deposits = (*planner.missing(planner.layouts(keep, dtype, block_rows)),)
-    plan = Plan(
-        deposits,
-        checkpoints=len(suite.checkpoints),
-        queries=sum(map(len, rows_by_set.values())),
-        prompts=sum(p.table.select("prompt_id", "order_seed").n_unique() for p in tokenized),
-        orders=max(p.table["order_seed"].n_unique() for p in tokenized),
-    )
-    requested = plan.checkpoints * plan.queries
-    plan = replace(plan, existing=max(0, requested - plan.rows))  # blocks may have more rows
-    if shard is not None:
-        plan = select_shard(plan, *shard)
-    needed = {d.query_set for d in deposits}  # by name: the hash of a set reads all its queries
-    longest = max((len(q.ids) for name in needed for q in query_sets[name].queries), default=1)
-    settings = EngineSettings(
-        engine,
-        task,
-        next_sentence=any(p.queries[0].head == "next_sentence" for p in tokenized),
-        # By the layouts: an existing deposit may keep more than was requested.
-        hidden=any(d.layout.width is not None for d in deposits),
-        compute_dtype=request.compute_dtype,
-        max_batch_tokens=tokens,
-        max_sequences=sequences,
-        gpu_memory=free_memory(cards, engines) if plan.rows else None,
-        max_length=longest,
-        deterministic=request.deterministic,
-        canary_every=request.canary_every,
-        trust_remote_code=request.trust_remote_code,
-        adapter_from=adapter_folder,
-        adapter_languages=languages,
-    )
-    check_memory(settings, first, config)
+    inputs.progress(f"reading config and tokenizer of {suite.name}")
+    model = _read_model(first, trust_remote_code=inputs.request.trust_remote_code)
+    texts = _tokenize(inputs, model)
+    task = fitting_task(texts.tokenized, model.config)
+    check_architecture(first, model.config, task)
+    languages, language_notes = _languages(inputs.adapters, model, texts)
+    engine, engine_notes = _choose_engine(inputs, model, texts, task)
+    if inputs.bank is not None:
+        inputs.progress("comparing prompts with the bank")
+    placed = _place(inputs.bank, model, texts, planned)
+    whole, model_note = _plan(inputs, suite, model, texts, placed, engine)
+    plan = whole if inputs.shard is None else select_shard(whole, *inputs.shard)
+    settings = _settings(inputs, texts, placed, whole, engine, task, languages)
+    if plan.rows:
+        engine_named(engine).check_memory(settings, first, model.config)
     return Prepared(
         plan,
         suite,
         settings,
         first,
-        config,
-        tokenizer,
-        query_sets,
-        placement.new,
-        tables,
-        contents,
-        {p.name: tokenizer.opening_text(p.queries[0].ids) for p in tokenized},
-        (*notes, *(note for p in tokenized for note in _notes(p))),
-        None if adapters is None else adapters.source,
+        model.config,
+        model.tokenizer,
+        placed.query_sets,
+        placed.new,
+        placed.tables,
+        placed.contents,
+        {p.name: model.tokenizer.opening_text(p.queries[0].ids) for p in texts.tokenized},
+        (
+            *(*texts.notes, *language_notes, *engine_notes, *version_notes()),
+            *(*placed.notes, *model_note),
+            *(note for prompts in texts.tokenized for note in _notes(prompts)),
+        ),
+        None if inputs.adapters is None else inputs.adapters.source,
     )
 
 
-def _tokenized(
-    prompts: PromptSet, tokenizer: Tokenizer, config: ModelConfig, progress: Progress
-) -> TokenizedPrompts:
-    progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
-    return tokenized_once(prompts, tokenizer, config)
+def _read_model(first: Path, *, trust_remote_code: bool) -> _Model:
+    check_pointers(first, tokenizer_folder(first))
+    check_plain(first)
+    config = ModelConfig.read(first)  # before the others, which expect a valid file
+    check_fields(first, trust_remote_code=trust_remote_code)
+    return _Model(first, config, Tokenizer.load(tokenizer_folder(first)).for_task(config.task))
+
+
+def _tokenize(inputs: PlanInputs, model: _Model) -> _Texts:
+    """The supported prompt sets as tokens."""
+    sets, notes = supported_sets(inputs.prompts, model.config, model.first)
+    tokenized = []
+    for prompts in sets:
+        inputs.progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
+        tokenized.append(tokenized_once(prompts, model.tokenizer, model.config))
+    queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
+    return _Texts(sets, tokenized, queries, notes)
+
+
+def _languages(
+    adapters: BorrowedAdapters | None, model: _Model, texts: _Texts
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Languages of borrowed adapters, and a note if none is borrowed."""
+    folder = None if adapters is None else adapters.folder
+    languages = borrowed_languages(texts.tokenized, model.config, folder)
+    if folder is None or languages:
+        return languages, ()
+    return (), (f"--adapter-from {folder} is not needed: no adapter is missing",)
+
+
+def _choose_engine(
+    inputs: PlanInputs, model: _Model, texts: _Texts, task: Task
+) -> tuple[EngineName, tuple[str, ...]]:
+    """The engine that supports the model and, with `auto`, has least to run; and notes."""
+    request, machines = inputs.request, inputs.machines
+    is_auto = request.engine == "auto"
+    engine, notes = fitting_engine(
+        *(inputs.start, task, texts.tokenized, model.config),
+        auto=is_auto,
+        head_bias=has_head_bias(model.first),
+        cards=machines.cards,
+        local=request.ray is None,
+    )
+    if is_auto and task == "causal" and not request.deterministic:
+        tokens, _ = batch_sizes(request.batch_tokens, gpu=machines.gpu)
+        engine, note = cheaper_engine(
+            engine,
+            texts.queries,
+            model.config,
+            max_batch_tokens=tokens,
+            gpu=machines.gpu,
+        )
+        notes += (note,) if note else ()
+    return engine, notes
+
+
+def _place(bank: Bank | None, model: _Model, texts: _Texts, planned: Sequence[Prepared]) -> _Placed:
+    """Find the queries in the bank, and compare prompt sets with those of the same names."""
+    stored = {} if bank is None else bank.query_sets()
+    used = _used_query_sets(bank, texts.tokenized)
+    for each in planned:
+        stored |= {new.name: new for new in each.new_query_sets}
+        used |= {name for _, table in each.tables for name in table["query_set"].drop_nulls()}
+    placement = assign_queries(texts.queries, model.tokenizer.digest, stored, used)
+    rows_by_set: dict[str, set[int]] = {}
+    for name, row in placement.query_rows:
+        rows_by_set.setdefault(name, set()).add(row)
+    query_rows = dict(zip(texts.queries, placement.query_rows, strict=True))
+    tables = tuple(
+        (p.name, with_query_rows(p.table, [query_rows[query] for query in p.queries]))
+        for p in texts.tokenized
+    )
+    contents = {prompts.name: prompts.content() for prompts in texts.sets}
+    notes: tuple[str, ...] = ()
+    for name, table in tables if bank is not None else ():
+        assert bank is not None
+        require_unchanged(bank.path, name, table)
+        if (change := set_change(bank.path, name, contents[name])) is not None:
+            notes += (str(change),)
+    return _Placed(
+        {**stored, **{new.name: new for new in placement.new}},
+        placement.new,
+        rows_by_set,
+        tables,
+        contents,
+        notes,
+    )
+
+
+def _plan(
+    inputs: PlanInputs,
+    suite: Suite,
+    model: _Model,
+    texts: _Texts,
+    placed: _Placed,
+    engine: EngineName,
+) -> tuple[Plan, tuple[str, ...]]:
+    """The missing blocks, and a note if the bank has the checkpoints under another name."""
+    request, bank, notes = inputs.request, inputs.bank, tuple[str, ...]()
+    present = {c.id: [] if bank is None else bank.deposits(c.id) for c in suite.checkpoints}
+    if bank is not None:
+        inputs.progress(f"finding missing results of {len(suite.checkpoints):,} checkpoints")
+        check_options(bank, present, placed.tables)
+        if not any(present.values()) and (name := same_model(bank, suite.checkpoints[0])):
+            notes = (
+                f"{bank.path.name} has model {name!r} with these checkpoints; add --model {name}"
+                " to extend it",
+            )
+    compute_dtype = request.compute_dtype
+    sizes = head_sizes(model.first, model.config, value_bytes=value_bytes(compute_dtype))
+    planner = _Planner(
+        *(present, suite, model.config, placed.query_sets, placed.rows_by_set, sizes),
+        *(compute_dtype, engine),
+    )
+    block_rows = _block_rows(inputs, model, placed)
+    deposits = (*planner.missing(planner.layouts(*request.level, block_rows)),)
+    plan = Plan(
+        deposits,
+        checkpoints=len(suite.checkpoints),
+        queries=sum(map(len, placed.rows_by_set.values())),
+        prompts=sum(p.table.select("prompt_id", "order_seed").n_unique() for p in texts.tokenized),
+        orders=max(p.table["order_seed"].n_unique() for p in texts.tokenized),
+    )
+    requested = plan.checkpoints * plan.queries
+    # Blocks may have more rows than are requested.
+    return replace(plan, existing=max(0, requested - plan.rows)), notes
+
+
+def _block_rows(inputs: PlanInputs, model: _Model, placed: _Placed) -> dict[str, int | None]:
+    """Rows of a block of each query set; None for rows that are limited by their bytes."""
+    request = inputs.request
+    if request.block_rows is not None or request.level[0].array == "logprobs":
+        return dict.fromkeys(placed.rows_by_set, request.block_rows)
+    size = weight_file_bytes(model.first)
+    return {
+        name: rows_per_block(size, placed.query_sets[name], gpu=inputs.machines.gpu)
+        for name in placed.rows_by_set
+    }
+
+
+def _settings(
+    inputs: PlanInputs,
+    texts: _Texts,
+    placed: _Placed,
+    plan: Plan,
+    engine: EngineName,
+    task: Task,
+    languages: tuple[str, ...],
+) -> EngineSettings:
+    """Settings of the engines that run a plan, or any shard of it."""
+    request, machines = inputs.request, inputs.machines
+    needed = {d.query_set for d in plan.deposits}  # the hash of a set would read all its queries
+    lengths = (len(query.ids) for name in needed for query in placed.query_sets[name].queries)
+    tokens, sequences = batch_sizes(request.batch_tokens, gpu=machines.gpu)
+    return EngineSettings(
+        engine,
+        task,
+        next_sentence=any(p.queries[0].head == "next_sentence" for p in texts.tokenized),
+        # By the layouts: an existing deposit may keep more than was requested.
+        hidden=any(deposit.layout.width is not None for deposit in plan.deposits),
+        compute_dtype=request.compute_dtype,
+        max_batch_tokens=tokens,
+        max_sequences=sequences,
+        gpu_memory=free_memory(machines.cards, machines.engines),
+        max_length=max(lengths, default=1),
+        deterministic=request.deterministic,
+        canary_every=request.canary_every,
+        trust_remote_code=request.trust_remote_code,
+        adapter_from=None if inputs.adapters is None else inputs.adapters.folder,
+        adapter_languages=languages,
+    )
 
 
 def _notes(prompts: TokenizedPrompts) -> list[str]:

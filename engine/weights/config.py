@@ -36,10 +36,6 @@ _OFFSET_POSITIONS = frozenset(
 )
 """Model types whose positions count from the padding's id on, so that as many of the embeddings are
 never used."""
-_NOT_ON_VLLM = {
-    "gpt2": ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"),
-}
-"""Switches that vLLM's classes refuse to start with."""
 
 
 class Attention(NamedTuple):
@@ -71,8 +67,8 @@ class ModelConfig:
     """Length above which a longrope model uses other factors."""
     legacy_head: bool = False
     """Whether it is a DeBERTa with the head that transformers made, not its authors."""
-    not_on_vllm: tuple[str, ...] = ()
-    """Switches that are on and that vLLM does not have."""
+    switches: tuple[str, ...] = ()
+    """Fields that are true."""
     attention: Attention | None = None
     """None if the config does not have its sizes."""
 
@@ -155,7 +151,7 @@ class ModelConfig:
             _names(config.get("languages")),
             _rope_switch(config),
             model_type in ("deberta", "deberta-v2") and config.get("legacy", True) is not False,
-            tuple(name for name in _NOT_ON_VLLM.get(model_type, ()) if config.get(name)),
+            tuple(name for name, value in config.items() if value is True),
             _attention(config, shape),
         )
 

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
+from logitbank.engine.backends.gpus import visible_devices
 from logitbank.engine.backends.protocol import EngineStart
-from logitbank.engine.plan.parallel import MachinePart, visible_devices
+from logitbank.engine.plan.parallel import MachinePart
 from logitbank.engine.workers.events import Event, Job
 from logitbank.engine.workers.worker_process import WorkerProcess, log_path
 

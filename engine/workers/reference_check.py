@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from logitbank.engine.backends.engine import engine_named
 from logitbank.engine.backends.protocol import Backend, EngineSettings
 from logitbank.engine.weights.config import length_limits
 from logitbank.engine.workers.events import Event, Job, ReferenceChecked
@@ -74,7 +75,8 @@ def compare(
         finite in both are left to scoring, which refuses them and names the prompt.
     """
     # In low precision both engines rightly differ, so neither is better than the other.
-    advice = "use --engine transformers" if engine == "vllm" else "report this architecture"
+    other = engine_named(engine).advice
+    advice = f"use {other}" if other else "report this architecture"
     if dtype != "float32":
         advice = "use --compute-dtype float32"
     exact = reference.logits

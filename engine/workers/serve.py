@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from logitbank.engine.backends.choose import import_engine
+from logitbank.engine.backends.engine import engine_named
 from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
@@ -97,8 +98,8 @@ def _engine_failure(job: Job, error: Exception) -> CheckpointFailed:
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     message = f"{job.checkpoint}: the engine failed on {job.folder}: {text}"
-    if job.settings.engine == "vllm":
-        message += "; try --engine transformers"
+    if advice := engine_named(job.settings.engine).advice:
+        message += f"; try {advice}"
     return CheckpointFailed(job.checkpoint, message, "engine", is_out_of_memory(error))
 
 

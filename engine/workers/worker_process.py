@@ -12,7 +12,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Self
 
-from logitbank.engine.backends.precision import precision_environment
+from logitbank.engine.backends.engine import engine_named
 from logitbank.engine.backends.protocol import EngineSettings, EngineStart
 from logitbank.engine.plan.parallel import ALONE, MachinePart
 from logitbank.engine.weights.config_identity import ConfigFields, differing_fields
@@ -206,4 +206,5 @@ def worker_environment(engine: EngineStart) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         **MALLOC,
-    } | precision_environment(engine.compute_dtype)
+        **engine_named(engine.engine).environment(engine),
+    }

@@ -13,6 +13,7 @@ import pytest
 
 import logitbank
 from logitbank.analysis.families import families
+from logitbank.engine.backends.engine import engine_names
 from tests.support.command import Call, every_command
 from tests.support.paths import ROOT
 
@@ -82,6 +83,8 @@ def test_a_command_offers_the_choices_of_its_function() -> None:
                 continue
             if name in families():
                 expected = families()[name].settings()[option].annotation
+            elif option == "engine":  # those of the folders
+                expected = Literal[("auto", *engine_names())]
             elif name == "extract":
                 expected = get_type_hints(logitbank.engine.ExtractRequest)[option]
             else:

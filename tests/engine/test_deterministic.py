@@ -46,7 +46,7 @@ def test_without_a_gpu_vllm_is_refused_and_auto_takes_transformers(
 ) -> None:
     require_vllm()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(UsageError, match="need an NVIDIA GPU .* with --engine transformers"):
+    with pytest.raises(UsageError, match="need an NVIDIA GPU .*Use --engine transformers"):
         choose_engine("vllm", deterministic=True)
     assert choose_engine("auto", deterministic=True) == "transformers"
     assert choose_engine("auto") == "vllm"

@@ -353,7 +353,7 @@ def test_wrong_calls_are_refused(tmp_path: Path, series: Path) -> None:
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    without = "logitbank.engine.plan.engine_choice.importlib.util.find_spec"
+    without = "importlib.util.find_spec"
     monkeypatch.setattr(without, lambda name: None if name == "vllm" else find(name))
     assert choose_engine("auto") == "transformers"
     with pytest.raises(MissingExtraError, match=r'pip install "logitbank\[vllm\]"'):

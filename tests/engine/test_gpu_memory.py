@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from logitbank.engine.backends.gpu_memory import (
-    WeightBytes,
-    cache_bytes,
-    token_bytes,
-    weight_bytes,
-)
+from logitbank.engine.backends import gpus as cards_module
+from logitbank.engine.backends.choose import open_backend
+from logitbank.engine.backends.gpus import Card, free_memory, listed_cards
+from logitbank.engine.backends.hf.memory import check_memory
 from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
-from logitbank.engine.backends.vllm.machine import machine_problem, require_machine
-from logitbank.engine.plan import cards as cards_module
-from logitbank.engine.plan.cards import Card, check_memory, free_memory, listed_cards
+from logitbank.engine.backends.vllm.memory import cache_bytes, token_bytes
+from logitbank.engine.backends.vllm.refusals import machine_problem
+from logitbank.engine.backends.weight_bytes import WeightBytes, weight_bytes
 from logitbank.engine.weights.config import Attention, ModelConfig
 from logitbank.errors import DeviceError, UsageError
 from tests.support.checkpoints import make_checkpoint
@@ -198,7 +196,7 @@ def test_cards_are_read_from_nvidia_smi(
 ) -> None:
     listed = "9.0, 81000\n12.0, 32000\n[N/A], [N/A]\n"
     monkeypatch.setattr(cards_module, "run_nvidia_smi", lambda *_: listed)
-    monkeypatch.setattr("logitbank.engine.plan.parallel.nvidia_smi", lambda *_: "")
+    monkeypatch.setattr("logitbank.engine.backends.gpus.nvidia_smi", lambda *_: "")
     assert listed_cards(devices) == cards
 
 
@@ -250,12 +248,13 @@ def test_parts_of_a_divided_gpu_run_on_transformers(
 ) -> None:
     require_vllm()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-8f6a")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(UsageError, match=r"parts of a divided GPU \(MIG\)\. Use --engine trans"):
         planned(tmp_path, (H100,), engine="vllm")
     # The head of a Ray cluster runs no engine; a worker checks its own machine.
     assert planned(tmp_path / "ray", (), engine="vllm", ray="auto").engine == "vllm"
     with pytest.raises(DeviceError, match=r"parts of a divided GPU \(MIG\)\. Use --engine trans"):
-        require_machine()
+        open_backend(tmp_path, EngineSettings("vllm"))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from logitbank.cli.screen.extract import planned
-from logitbank.engine.plan import parallel
-from logitbank.engine.plan.parallel import MachinePart, ParallelConfig, visible_devices
+from logitbank.engine.backends import gpus
+from logitbank.engine.backends.gpus import visible_devices
+from logitbank.engine.plan.parallel import MachinePart, ParallelConfig
 from logitbank.engine.plan.sharding import Shard
 from logitbank.engine.workers.events import BlockCommitted, CheckpointDone, Event, Summary
 from logitbank.errors import UsageError
@@ -179,8 +180,8 @@ def test_a_single_worker_takes_the_emptiest_card(
     listing: str, free: str, chosen: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(parallel, "nvidia_smi", lambda *_: listing)
-    monkeypatch.setattr(parallel, "run_nvidia_smi", lambda *_: free)
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda *_: listing)
+    monkeypatch.setattr(gpus, "run_nvidia_smi", lambda *_: free)
     assert MachinePart().environment() == chosen
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert MachinePart().environment() == {}, "the user's choice"

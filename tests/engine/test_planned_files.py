@@ -164,7 +164,7 @@ def test_vllm_is_not_chosen_for_a_head_with_a_bias_that_it_cannot_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     classes = {"GPTNeoXForCausalLM": "transformers", "GPT2LMHeadModel": "gpt2"}
-    monkeypatch.setattr("logitbank.engine.plan.engine_choice._vllm_classes", lambda: classes)
+    monkeypatch.setattr("logitbank.engine.backends.vllm.refusals.known_classes", lambda: classes)
     folder = make_checkpoint(tmp_path, seed=1)
     tokenized = [tokenize(PROMPTS, Tokenizer.load(folder))]
     case = (EngineStart("vllm"), "causal", tokenized, ModelConfig.read(folder))

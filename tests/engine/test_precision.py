@@ -17,7 +17,7 @@ from logitbank.engine.backends.torch_precision import (
     multiply_as,
     products_provenance,
 )
-from logitbank.engine.plan.engine_choice import check_precision
+from logitbank.engine.plan.engine_choice import check_precision, choose_engine
 from logitbank.engine.workers.worker_process import worker_environment
 from logitbank.errors import DeviceError, UsageError
 from logitbank.store import Query
@@ -169,18 +169,21 @@ def test_tf32_on_a_cpu_is_refused_before_any_lookup(
     assert not (tmp_path / "b.zarr").exists()
 
 
-def test_a_gpu_has_tf32_from_ampere_on_unless_something_else_decides() -> None:
+def test_a_gpu_has_tf32_from_ampere_on_unless_something_else_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(DeviceError, match=r"This GPU has no TF32: .* 7\.5"):
         require_tf32("tf32", (7, 5))
     require_tf32("tf32", (8, 0))
     gpu = {"CUDA_VISIBLE_DEVICES": "0"}
-    check_precision(TF32, gpu)
+    check_precision("tf32", gpu)
     with pytest.raises(UsageError, match="NVIDIA_TF32_OVERRIDE=0"):
-        check_precision(TF32, gpu | {"NVIDIA_TF32_OVERRIDE": "0"})
-    vllm = replace(TF32, engine="vllm", deterministic=True)
-    with pytest.raises(UsageError, match="--engine transformers"):
-        check_precision(vllm, gpu)
-    check_precision(replace(vllm, engine="transformers"), gpu)
+        check_precision("tf32", gpu | {"NVIDIA_TF32_OVERRIDE": "0"})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    require_vllm()
+    with pytest.raises(UsageError, match="would also use TF32 in the LM head. Use --engine trans"):
+        choose_engine("vllm", compute_dtype="tf32", deterministic=True)
+    assert choose_engine("auto", compute_dtype="tf32", deterministic=True) == "transformers"
 
 
 def test_a_precision_of_another_name_is_refused(tmp_path: Path) -> None:

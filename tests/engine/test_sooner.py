@@ -11,13 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitbank.engine.backends.contexts import leaf_contexts
+from logitbank.engine.backends.hf.packs import PACKED, packed_positions
+from logitbank.engine.backends.vllm.memory import cached_tokens
 from logitbank.engine.plan import engine_choice
-from logitbank.engine.plan.engine_choice import (
-    PACKED,
-    cached_tokens,
-    packed_positions,
-    prefix_sharing,
-)
+from logitbank.engine.plan.engine_choice import cheaper_engine
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import resolve_suite
 from logitbank.engine.weights.config import ModelConfig
@@ -49,7 +46,9 @@ def test_the_architectures_that_are_tested_are_those_that_are_chosen(tmp_path: P
 
 def sharing(queries: list[Query], config: ModelConfig, *, gpu: bool) -> str:
     most = 8192 if gpu else 4096
-    return prefix_sharing([*leaf_contexts(queries)], config, max_batch_tokens=most, gpu=gpu)
+    engine, note = cheaper_engine("vllm", queries, config, max_batch_tokens=most, gpu=gpu)
+    assert engine == ("transformers" if note else "vllm")
+    return note
 
 
 def test_shared_beginnings_decide(config: ModelConfig) -> None:

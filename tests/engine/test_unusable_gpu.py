@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from logitbank.engine.backends.choose import open_backend
+from logitbank.engine.backends.gpus import nvidia_smi
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
-from logitbank.engine.plan.parallel import nvidia_smi
 from logitbank.errors import DeviceError
 from logitbank.store import Bank
 from tests.support.checkpoints import make_checkpoint

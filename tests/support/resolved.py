@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import logitbank.engine.plan.prepare
 import logitbank.engine.run
-from logitbank.engine.plan.prepare import Prepared
+from logitbank.engine.plan.engine_choice import engine_start
+from logitbank.engine.plan.parallel import ParallelConfig
+from logitbank.engine.plan.prepare import Machines, PlanInputs, Prepared, plan_suite
 from logitbank.engine.prompts.registry import prompt_sets
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.suites import Suite
@@ -23,11 +24,22 @@ def _suites(request: ExtractRequest) -> Sequence[Suite]:
 def run(path: str | Path, request: ExtractRequest, **options: Any) -> Summary:
     """`logitbank.engine.run.run` with the request's own suites and prompts."""
     prompts = prompt_sets(request.prompts, data=request.data)
-    return logitbank.engine.run.run(path, request, _suites(request), prompts, **options)
+    parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
+    defaults = {"start": engine_start(request), "parallel": parallel}
+    suites = _suites(request)
+    return logitbank.engine.run.run(path, request, suites, prompts, **defaults | options)
 
 
 def make_plan(request: ExtractRequest, bank: Bank | None, first: Path, **options: Any) -> Prepared:
-    """`logitbank.engine.plan.prepare.make_plan` of the request's only suite."""
+    """`plan_suite` of the request's only suite; `options` are fields of its inputs."""
     (suite,) = _suites(request)
-    prompts = prompt_sets(request.prompts, data=request.data)
-    return logitbank.engine.plan.prepare.make_plan(request, suite, prompts, bank, first, **options)
+    machine = {name: options.pop(name) for name in ("gpu", "cards", "engines") if name in options}
+    inputs = PlanInputs(
+        request=request,
+        prompts=prompt_sets(request.prompts, data=request.data),
+        bank=bank,
+        start=engine_start(request),
+        machines=Machines(**machine),
+        **options,
+    )
+    return plan_suite(inputs, suite, first)

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logitbank.engine.backends.contexts import LeafContext, leaf_contexts, shared_prefix_length
+from logitbank.engine.weights.config import ModelConfig
 from logitbank.store.format.schema import Query
 
+PACKED = ("gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "qwen2", "qwen3", "gemma2")
+"""Model types for which packed contexts are tested in transformers."""
 POSITIONS = 256
 """Positions of a row that several contexts share. With 128, prefixes are repeated more often; with
 512, attention computes more scores that the mask discards."""
@@ -52,6 +55,28 @@ def rows(
         size += length - shared
     if row:
         yield row
+
+
+def run_positions(
+    leaves: Iterable[LeafContext], config: ModelConfig, max_batch_tokens: int, gpu: bool
+) -> int | None:
+    """Number of positions that transformers runs for contexts; None if they are not packed."""
+    if config.model_type not in PACKED:
+        return None
+    return packed_positions(leaves, most=max_batch_tokens)
+
+
+def packed_positions(leaves: Iterable[LeafContext], *, most: int) -> int:
+    """Number of positions in all rows of packed contexts.
+
+    Examples
+    --------
+    >>> packed_positions([LeafContext((5, 6, 7), [2, 0]), LeafContext((5, 6, 8), [1])], most=4096)
+    4
+    """
+    return sum(
+        len(leaf.context) - shared for row in rows(leaves, most=most) for leaf, shared in row
+    )
 
 
 def widest_row(length: int, positions: int = POSITIONS, *, most: int | None = None) -> int:

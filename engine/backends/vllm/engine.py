@@ -39,25 +39,25 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
 from logitbank.engine.backends.contexts import leaf_contexts
-from logitbank.engine.backends.gpu_memory import (
-    BLOCK,
-    BLOCK_ON_A_GPU,
-    cache_bytes,
-    token_bytes,
-    weight_bytes,
-)
 from logitbank.engine.backends.heads import Layer, StreamedHead, proved_heads, trial_queries
 from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.precision import body_dtype
 from logitbank.engine.backends.protocol import EngineSettings, Loaded, Sink, Tokens
 from logitbank.engine.backends.torch_precision import multiply_on, products_provenance
 from logitbank.engine.backends.vllm.head_inputs import HeadInputs, heads_in_float32
+from logitbank.engine.backends.vllm.memory import (
+    BLOCK,
+    BLOCK_ON_A_GPU,
+    cache_bytes,
+    token_bytes,
+)
 from logitbank.engine.backends.vllm.positions import (
     TASK,
     PositionPooler,
     Request,
     class_with_pooler,
 )
+from logitbank.engine.backends.weight_bytes import weight_bytes
 from logitbank.engine.weights.config import Attention
 from logitbank.engine.weights.config_identity import check_same_model, config_fields
 from logitbank.engine.weights.digests import ContentDigest

@@ -4,14 +4,14 @@ By default vLLM takes 92 % of a GPU or most of a CPU's memory, so that no second
 Nothing is imported that needs a device, so that a plan can be refused.
 """
 
-import math
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
+from logitbank.engine.backends.contexts import LeafContext, prefix_digests
 from logitbank.engine.backends.precision import value_bytes
-from logitbank.engine.backends.protocol import ComputeDtype, EngineSettings
-from logitbank.engine.weights.config import Attention
-from logitbank.engine.weights.weights import tensor_shapes
+from logitbank.engine.backends.protocol import EngineSettings
+from logitbank.engine.backends.weight_bytes import NO_WEIGHTS, WeightBytes, weight_bytes
+from logitbank.engine.weights.config import Attention, ModelConfig
 from logitbank.errors import DeviceError
 
 BLOCK, BLOCK_ON_A_GPU = 32, 16
@@ -28,21 +28,19 @@ _COPIES = 2
 """Copies of the largest tensor that vLLM makes while it reloads weights."""
 
 
-class WeightBytes(NamedTuple):
-    """Bytes of a checkpoint's tensors in the dtype of an engine."""
+def check_memory(settings: EngineSettings, folder: Path, config: ModelConfig) -> None:
+    """Refuse a model that does not fit into the memory of the settings.
 
-    total: int
-    largest: int
-
-
-NO_WEIGHTS = WeightBytes(0, 0)
-
-
-def weight_bytes(folder: Path, compute_dtype: ComputeDtype) -> WeightBytes:
-    """Bytes of the tensors of a checkpoint in an engine."""
-    sizes = [math.prod(shape) for shape in tensor_shapes(folder).values()]
-    one = value_bytes(compute_dtype)
-    return WeightBytes(one * sum(sizes), one * max(sizes, default=0))
+    Raises
+    ------
+    DeviceError
+        Beside the weights and a reserve, not even one batch fits.
+    """
+    if settings.gpu_memory is None or (settings.task == "causal" and config.attention is None):
+        return
+    weights = weight_bytes(folder, settings.compute_dtype)
+    one = token_bytes(settings, config.attention)
+    cache_bytes(settings, one, on_gpu=True, free=settings.gpu_memory, weights=weights)
 
 
 def token_bytes(settings: EngineSettings, attention: Attention | None) -> int:
@@ -90,3 +88,31 @@ def cache_bytes(
             " --compute-dtype bfloat16, fewer --workers, or a larger GPU."
         )
     return min(most, room)
+
+
+def run_tokens(
+    leaves: Iterable[LeafContext], config: ModelConfig, max_batch_tokens: int, gpu: bool
+) -> int:
+    """Number of tokens that vLLM runs for contexts of a causal model, with its prefix cache."""
+    return cached_tokens(leaves, BLOCK_ON_A_GPU if gpu else BLOCK)
+
+
+def cached_tokens(leaves: Iterable[LeafContext], block: int) -> int:
+    """Number of tokens that vLLM runs: those outside of blocks that an earlier context has.
+
+    The block with the last token of a context is always run.
+
+    Examples
+    --------
+    >>> cached_tokens([LeafContext((5, 6, 7), [2, 0]), LeafContext((5, 6, 8), [1])], 2)
+    4
+    """
+    total, seen = 0, set[bytes]()
+    for ids, _ in leaves:
+        cached, ends = 0, range(block, len(ids), block)
+        for end, prefix in zip(ends, prefix_digests(ids, ends), strict=True):
+            if prefix in seen:
+                cached = end
+            seen.add(prefix)
+        total += len(ids) - cached
+    return total

@@ -11,7 +11,7 @@ import logitbank
 from logitbank.analysis.charts.chart import chart_caption, paper_specs
 from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
-from tests.support import bbq_cases
+from tests.support import bbq_cases, placebo_cases
 
 Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
 """Origin of the data, a function that makes banks in a folder, and one that returns a study."""
@@ -81,6 +81,11 @@ CASES: dict[str, Case] = {
         "the demo",
         banks.demo,
         lambda folder: logitbank.options(folder / "toy.zarr", prompts="toy-winobias"),
+    ),
+    "analyze placebo": (
+        "invented data",
+        lambda folder: placebo_cases.learning_bank(folder / "edits.zarr"),
+        lambda folder: logitbank.placebo(folder / "edits.zarr"),
     ),
     "analyze distance": (
         "the demo's masked model",

@@ -22,6 +22,7 @@ from tests.support.evaluation_banks import HITS, add_specified, whole_bank
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.lm_eval_banks import harness_bank
 from tests.support.paths import ROOT
+from tests.support.placebo_cases import with_pairs
 from tests.support.small_banks import logits, new_bank, spec
 
 NAMES = sorted(families())
@@ -43,6 +44,7 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     "options": own_bank,
     "distance": own_bank,
     "lm_eval": lambda path: harness_bank(path, ["weighted", "words"], steps=[*HITS]),
+    "placebo": with_pairs,
 }
 
 

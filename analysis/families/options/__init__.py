@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
-from logitbank.analysis.frames.choose import named, with_columns
+from logitbank.analysis.frames.choose import with_columns
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ FAMILY = Family(
         Measure(name="option_probability", text="Option probability", plus=("probability",)),
     ),
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
-    prompts=named(),  # those that no other family chooses
+    prompts=with_columns("pair", "edit"),  # and those that no other family chooses
     screen={
         "answers": columns("prompt_set accuracy low high prompts tied missing"),
         "shares": columns("prompt_set option option_probability low high probability rank prompts"),

@@ -78,9 +78,12 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
 
 def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
     rows = int(d["rows"].sum())
+    unknown = int(d["argmax_unknown"].sum())
     yield Finding(
         text="Rows whose top-1 token differs", value=int(d["argmax_changed"].sum()) / rows,
         form=".1%", n=counted(rows, "row"),
+        note=f"{counted(unknown, 'row')} with equal tokens that are not listed do not count"
+        if unknown else "",
     )  # fmt: skip
     if options := int(d["options"].sum()):
         most = max(d["max_rank_change"].drop_nulls())
@@ -94,13 +97,15 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
 
 def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Finding]:
     """The largest difference of each metric; none of 0 if all logits are the `same`."""
-    texts = {each.name: each.text for family in families().values() for each in family.measures}
-    for (prompts, metric), part in metrics.group_by("prompts", "metric", maintain_order=True):
+    for (prompts, family, metric), part in metrics.group_by(
+        "prompts", "family", "metric", maintain_order=True
+    ):
+        name = _text(str(family), str(metric))
         moved = part.filter(pl.col("difference").is_finite())
         if len(moved) and not (same and (moved["difference"] == 0).all()):
             row = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
             yield Finding(
-                text=f"{prompts}, {texts[str(metric)]}: largest change, {_where(row, names)}",
+                text=f"{prompts}, {name}: largest change, {_where(row, names)}",
                 value=row["difference"], low=row["low"], high=row["high"], form="+.3g",
                 baseline=f"{number(row['a'])} in A",
                 n=counted(len(moved), "value"),
@@ -108,12 +113,18 @@ def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Fin
             curve = moved.filter(same_as(row, ("model", "run", "group")))
             r = pearson(curve["a"], curve["b"]).r
             if len(curve) >= FEWEST_CHECKPOINTS and r == r:
-                name = f" of {row['group']}" if row["group"] else ""
+                group = f" of {row['group']}" if row["group"] else ""
                 yield Finding(
-                    text=f"{prompts}, {texts[str(metric)]}{name}: correlation of A and B over"
+                    text=f"{prompts}, {name}{group}: correlation of A and B over"
                     f" checkpoints of {_compared(row, names)}",
                     value=r, form=".3f", n=counted(len(curve), "checkpoint"),
                 )  # fmt: skip
+
+
+def _text(family: str, metric: str) -> str:
+    """The text of the measures of one name, up to where they differ."""
+    texts = [each.text for each in families()[family].measures if each.name == metric]
+    return texts[0] if len(texts) == 1 else texts[0].partition(",")[0]
 
 
 def _prompts(prompts: pl.DataFrame, names: Names) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from logitbank.store.steps import Step
 CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
     **CHECKPOINT_SCHEMA,
-    **dict.fromkeys(("prompts", "metric", "group"), pl.String),
+    **dict.fromkeys(("prompts", "family", "metric", "group"), pl.String),
     **dict.fromkeys(("a", "b", "difference", "low", "high"), pl.Float64),
     "items": pl.Int64,
 }
@@ -134,7 +134,8 @@ def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
     groups = {measure.key: measure.group for measure in family.measures}
     parts = [pl.col("measure").replace_strict(groups, return_dtype=pl.String), *a.groups]
     table = joined.filter(pl.col("value").is_not_nan()).with_columns(
-        prompts=pl.lit(prompts), metric=pl.col("measure").replace(names),
+        prompts=pl.lit(prompts), family=pl.lit(family.name),
+        metric=pl.col("measure").replace(names),
         group=pl.concat_str(parts, separator=" ").str.strip_chars(), a="value",
         difference=pl.col("b") - pl.col("value"),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Differences of two deposits of the same checkpoint and queries, row by row."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,9 @@ class RowDifferences(NamedTuple):
     """KL(A‖B) of a row, nats; None unless both have full rows."""
     mean_kl: float | None
     argmax_changed: int
-    """Rows with another top-1 token."""
+    """Rows without a common top-1 token."""
+    argmax_unknown: int
+    """Rows of which it is unknown, because equal tokens are not listed and rows are not whole."""
     options: int
     """Options (query × token) in both lists."""
     ranks_changed: int
@@ -67,6 +69,7 @@ def compare_rows(
     if queries is not None:
         tokens = queries[a.query_set].select(query="row", token="token")
         options = options.join(tokens, on=["query", "token"], how="semi")
+    top = _argmax_changed(a, b, scores, full=full)
     change = (options["rank"] - options["rank_b"]).abs()
     changed = int((change > 0).sum())
     return RowDifferences(
@@ -77,7 +80,8 @@ def compare_rows(
         rounding=rounding,
         max_kl=float(divergences.max()) if full else None,
         mean_kl=float(divergences.mean()) if full else None,
-        argmax_changed=_argmax_changed(*scores),
+        argmax_changed=top.changed,
+        argmax_unknown=top.unknown,
         options=len(options),
         ranks_changed=changed,
         ranks_changed_share=changed / len(options) if len(options) else None,
@@ -151,15 +155,45 @@ def _both(scores: list[pl.DataFrame]) -> pl.DataFrame:
     return a.join(b, on=["query", "token"], suffix="_b")
 
 
-def _argmax_changed(a: pl.DataFrame, b: pl.DataFrame) -> int:
-    """Rows without a common token of rank 1.
+class _TopChanges(NamedTuple):
+    """Rows without a common top-1 token, and those of which it is unknown."""
 
-    Tied tokens all have rank 1, and the storage level decides how many of them are listed.
+    changed: int
+    unknown: int
+
+
+def _argmax_changed(
+    a: Deposit, b: Deposit, scores: Sequence[pl.DataFrame], *, full: bool
+) -> _TopChanges:
+    """Count the rows without a token that has rank 1 on both sides.
+
+    Equal tokens all have rank 1, and the storage level decides how many of them are listed. Whether
+    one that is not listed is common is read from full rows, if both sides have them.
     """
-    first, second = (
-        scores.filter(pl.col("kind") == "top", pl.col("rank") == 1).select("query", "token")
-        for scores in (a, b)
-    )
-    common = first.join(second, on=["query", "token"])
-    both = first.join(second, on="query", how="semi")
-    return both["query"].n_unique() - common["query"].n_unique()
+    sides = [one.unique(["query", "token"]).select("query", "token", "rank", "ties")
+             for one in scores]  # fmt: skip
+    tops = [one.filter(rank=1) for one in sides]
+    both = tops[0].join(tops[1], on="query", how="semi")["query"].unique()
+    common = tops[0].join(tops[1], on=["query", "token"])["query"].unique()
+    rest = both.filter(~both.is_in(common.implode())).sort()
+    partial, hidden = [], []
+    for own, top, other in zip(sides, tops, reversed(tops), strict=True):
+        number = top.group_by("query").agg(left=pl.col("ties").first() + 1 - pl.len())
+        partial.append(number.filter(pl.col("left") > 0)["query"])
+        unlisted = other.join(own, on=["query", "token"], how="anti")["query"]
+        hidden.append(partial[-1].filter(partial[-1].is_in(unlisted.implode())))
+    equal = partial[0].filter(partial[0].is_in(partial[1].implode()))
+    doubtful = pl.concat([*hidden, equal]).unique()
+    unsure = rest.filter(rest.is_in(doubtful.implode()))
+    changed = len(rest) - len(unsure)
+    if not full:
+        return _TopChanges(changed, len(unsure))
+    for query in unsure:
+        tokens = [
+            np.flatnonzero((row := deposit.stored_logprobs(np.array([query]))[0]) == row.max())
+            if query in part
+            else top.filter(query=query)["token"].to_numpy()
+            for deposit, part, top in zip((a, b), partial, tops, strict=True)
+        ]
+        changed += not np.intersect1d(*tokens).size
+    return _TopChanges(changed, 0)

@@ -179,6 +179,22 @@ def test_equal_highest_tokens_are_no_change(tmp_path: Path) -> None:
     assert compare(a.path, b.path).result.logits["argmax_changed"].to_list() == [QUERIES]
 
 
+@pytest.mark.parametrize("keep", ["full", "topk:3", "options"])
+def test_a_highest_token_of_several_is_no_change_at_any_level(tmp_path: Path, keep: str) -> None:
+    """Tokens 2 and 5 are equal in A; in B it is 5, or 3. Options do not tell which it is."""
+    values = logits()
+    values[:, 2] = values[:, 5] = values.max() + 1
+    a = banked(tmp_path / "a", values, keep=keep)
+    for token, changed in ((5, 0), (3, QUERIES)):
+        other = values.copy()
+        other[:, token] = values.max() + 2
+        b = banked(tmp_path / f"b{token}", other, keep=keep)
+        d = compare(a.path, b.path).result.logits
+        unknown = QUERIES * (keep == "options")
+        assert d["argmax_changed"].to_list() == [changed * (keep != "options")]
+        assert d["argmax_unknown"].to_list() == [unknown]
+
+
 def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
     values = logits()
     a = banked(tmp_path / "a", values)

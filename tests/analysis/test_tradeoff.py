@@ -122,6 +122,20 @@ def test_a_pair_tells_what_was_gained_and_lost(pair: tuple[int, int], text: str)
     assert FAMILY.findings(small(pair=pair))[0].text.endswith(text)
 
 
+def test_a_headline_claims_nothing_that_its_interval_does_not() -> None:
+    """A gap of 0.06 becomes 0.05 with an error of 0.02; accuracy loses 18 points, or errs by 20."""
+    gap = side(DELTA, stderr=0.02)
+    found = tradeoff_metric(side(ACC, stderr=0.01), gap, pair=(4000, 2000))
+    text = FAMILY.findings(found)[0].text
+    assert "costs 18.0 points of acc and changes the gap by an uncertain share (95% CI −" in text
+    assert "closes" not in text
+    assert "widens" not in text
+    found = tradeoff_metric(side(ACC, stderr=0.2), side(DELTA, stderr=0.001), pair=(6000, 2000))
+    text = FAMILY.findings(found)[0].text
+    assert "costs or gains acc (95% CI −" in text
+    assert "closes 93% of the gap" in text
+
+
 def test_standard_errors_give_normal_intervals() -> None:
     found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.02), pair=(6000, 2000))
     (row,) = found.pairs.rows(named=True)

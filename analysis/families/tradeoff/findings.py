@@ -48,18 +48,35 @@ def _headline(result: TradeOff) -> Finding:
 
 
 def _exchange(row: Row, metric: object) -> str:
-    """The cost of a pair's second step in performance, and its effect on the gap."""
+    """The cost of a pair's second step in performance, and its effect on the gap.
+
+    What an interval does not show is no claim: it has the change and its interval.
+    """
     points = row["performance_change"]
     before, after = (abs(row[f"delta_{end}"]) for end in ("before", "after"))
     share = formatted(abs(row["fairness_change"]) / 100, ".0%")
     gap = f"closes {share} of the gap" if after < before else f"widens the gap by {share}"
     if no_percentage(row):
         gap = "closes the gap" if after < before else "widens the gap"
+    cost = f"{formatted(abs(points), ',.1f')} points of {metric}"
+    cost = f"{'costs' if points < 0 else 'gains'} {cost}"
+    if _includes_0(row, "performance"):
+        ends = (formatted(row[f"performance_{end}"], "+,.1f") for end in ("low", "high"))
+        cost = f"costs or gains {metric} (95% CI {' to '.join(ends)} points)"
+    if _includes_0(row, "fairness") or row["before_may_be_zero"]:
+        gap = "closes or widens the gap"
+        if not no_percentage(row):
+            ends = (formatted(row[f"fairness_{end}"] / 100, "+.0%") for end in ("low", "high"))
+            gap = f"changes the gap by an uncertain share (95% CI {' to '.join(ends)} closed)"
     return (
-        f"Step {row['after']:,} instead of {row['before']:,} {'costs' if points < 0 else 'gains'} "
-        f"{formatted(abs(points), ',.1f')} points of {metric} and {gap} ({number(before)} → "
+        f"Step {row['after']:,} instead of {row['before']:,} {cost} and {gap} ({number(before)} → "
         f"{number(after)})."
     )
+
+
+def _includes_0(row: Row, name: str) -> bool:
+    """Whether the interval of a change includes no change."""
+    return bool(row[f"{name}_low"] <= 0 <= row[f"{name}_high"])
 
 
 def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding]:

@@ -195,5 +195,5 @@ def _argmax_changed(
             else top.filter(query=query)["token"].to_numpy()
             for deposit, part, top in zip((a, b), partial, tops, strict=True)
         ]
-        changed += not np.intersect1d(*tokens).size
+        changed += not np.intersect1d(tokens[0], tokens[1]).size
     return _TopChanges(changed, 0)

@@ -68,9 +68,6 @@ class Family:
     """The tables that the terminal prints with `--table`, and which columns of them first."""
     measures: tuple[Measure, ...] = ()
     """Numbers that are means of `items`. The first is measured over several runs of a model."""
-    ranks: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Columns of tables that need ranks, which a filtered bank does not have. A note names the
-    first of each table."""
     items: "Callable[[Scores], Items] | None" = None
     """The items of one prompt set; none if it is of another kind."""
     tables: "Callable[[Scores, Items], Mapping[str, pl.DataFrame]] | None" = None

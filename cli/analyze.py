@@ -16,14 +16,12 @@ from logitbank.analysis.family import Family
 from logitbank.cli.options import (
     Banks,
     Colors,
-    FilterFile,
     Format,
     Models,
     Out,
     PromptSets,
     Table,
     Width,
-    filtered,
     new_app,
     pairs,
 )
@@ -58,7 +56,6 @@ def analyze_all(
     banks: Banks,
     prompts: PromptSets = None,
     model: Models = None,
-    by: FilterFile = None,
     out: Out = None,
     width: Width = "single",
     form: Format = "table",
@@ -68,10 +65,9 @@ def analyze_all(
     from logitbank.cli.output import exit_with, print_studies
     from logitbank.cli.screen.progress import busy
 
-    opened = [filtered(bank, by) for bank in banks]
     studies: dict[str, Study[Any]] = {}
     problems: dict[str, str] = {}
-    for analysis in analyses(opened, prompts=prompts, models=model):
+    for analysis in analyses(banks, prompts=prompts, models=model):
         try:
             with busy(analysis.title):
                 study = analysis.run()
@@ -99,10 +95,9 @@ def _command(family: Family) -> Callable[..., None]:
         out, colors = values["out"], pairs("--colors", values["colors"])
         if colors and out is None:
             raise UsageError("--colors needs saved charts. Fix: add --out FOLDER.")
-        banks = [filtered(bank, values["by"]) for bank in values["banks"] or ()]
         with busy(f"analyzing {family.title}"):
             study = family.analyze(
-                banks,
+                values["banks"] or (),
                 prompts=values["prompts"] or family.parameters["prompts"].default,
                 models=values["model"],
                 **{name: _value(values[name], setting) for name, setting in settings.items()},
@@ -122,7 +117,6 @@ def _command(family: Family) -> Callable[..., None]:
         _parameter("banks", *_banks(family)),
         _parameter("prompts", *_prompts(family)),
         _parameter("model", Models, None),
-        _parameter("by", FilterFile, None),
         *(_parameter(name, *_option(setting)) for name, setting in settings.items()),
         _parameter("out", Out, None),
         _parameter("width", Width, "single"),

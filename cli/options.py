@@ -9,9 +9,6 @@ from logitbank.engine.backends.engine import engine_names
 from logitbank.errors import UsageError
 from logitbank.store.share.urls import shown_url
 
-if TYPE_CHECKING:
-    from logitbank.store import Bank
-
 
 def new_app(text: str) -> typer.Typer:
     """A Typer app whose errors `main` prints."""
@@ -62,28 +59,11 @@ Steps = Annotated[
     str | None, typer.Option(help="Steps to include: log, START:STOP:STRIDE, a list, or release.")
 ]
 Table = Annotated[str | None, typer.Option(help="Table to print instead of the findings.")]
-FilterFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--filter",
-        help="Debiasing filter to apply to the banks: a file of `debias train`.",
-        show_default=False,
-    ),
-]
 
 
 def address(bank: Path) -> str:
     """The folder or URL of a bank. A `Path` of a URL has only one slash after the scheme."""
     return shown_url(bank) or str(bank)
-
-
-def filtered(bank: Path, by: Path | None) -> "Path | Bank":
-    """The bank, read through a filter if one is given. A file of scores is returned unchanged."""
-    if by is None or bank.is_file():
-        return bank
-    from logitbank.store import Filter, open_bank
-
-    return open_bank(bank, rows=True).filtered(Filter.load(by))
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str]:

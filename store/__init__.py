@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from logitbank.store.change.shrink import shrink as shrink
     from logitbank.store.deposits.deposit import Deposit as Deposit
     from logitbank.store.deposits.writer import DepositWriter as DepositWriter
+    from logitbank.store.filter.apply import Applied as Applied
+    from logitbank.store.filter.apply import apply_filter as apply_filter
     from logitbank.store.filter.filters import Filter as Filter
     from logitbank.store.format.heads import Operation as Operation
     from logitbank.store.format.heads import OutputHead as OutputHead

@@ -1,7 +1,7 @@
 """The bank: one folder with the logits of many checkpoints."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,8 +14,6 @@ from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit, committed_objects
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import copies, documents, objects, verified
-from logitbank.store.filter.deposit import filtered_deposits, fitted
-from logitbank.store.filter.filters import Filter
 from logitbank.store.format import zarrays
 from logitbank.store.format.about import checked_fields
 from logitbank.store.format.attributes import QUERY_SET
@@ -59,10 +57,6 @@ class Bank:
     """URL that the bank was opened at, without a password; None for a folder."""
     copied: Mapping[str, Any] = field(default_factory=dict, compare=False, kw_only=True)
     """Models and steps whose scores a copy of a bank at a URL contains, as given to `open`."""
-    filter: Filter | None = field(default=None, kw_only=True)
-    """Debiasing filter that is applied to scores and rows as they are read; see `filtered`."""
-    name: str = field(default="", kw_only=True)
-    """Name of the model of a filtered bank."""
 
     @classmethod
     def create(
@@ -207,42 +201,12 @@ class Bank:
     def deposits(
         self, checkpoint: CheckpointId | None = None, *, prompts: str | None = None
     ) -> list[Deposit]:
-        """All deposits, or those of one checkpoint or prompt set, by model, run and training step.
-
-        A filtered bank has the deposits of the filter's model and tokenizer, under the bank's name.
-        """
-        if self.filter is None:
-            found = catalog.deposits(self.path, checkpoint)
-        else:
-            filtered = filtered_deposits(self.path, self.filter, self.name)
-            found = [d for d in filtered if checkpoint in (None, d.checkpoint)]
+        """All deposits, or those of one checkpoint or prompt set, by model, run and step."""
+        found = catalog.deposits(self.path, checkpoint)
         if prompts is None:
             return found
         query_sets = prompt_tables.linked_query_sets(self.prompts(prompts))
         return [deposit for deposit in found if deposit.query_set in query_sets]
-
-    def filtered(self, by: Filter | str | Path, *, name: str | None = None) -> Self:
-        """This bank after a debiasing filter, or after the filter in a file.
-
-        No data are copied, and the result is read-only. It has no deposits of other models.
-        The probabilities of a next-sentence head, which has two outputs, do not change. Ranks are
-        not counted again: they are null, and `exact` too.
-
-        Parameters
-        ----------
-        name
-            Name of the filtered model; by default the model's name and a description of the filter.
-
-        Raises
-        ------
-        UsageError
-            The filter is for another model or tokenizer, `name` is a model of the bank, or the bank
-            is filtered already.
-        """
-        require_unfiltered(self)
-        by = by if isinstance(by, Filter) else Filter.load(by)
-        by, name = fitted(by, self.path, catalog.deposits(self.path), name)
-        return replace(self, filter=by, name=name, copied={**self.copied, "models": None})
 
     def begin(self, spec: DepositSpec) -> DepositWriter:
         """Create a deposit, or reopen one to add its missing blocks.
@@ -390,7 +354,6 @@ class Bank:
         runs: Names = None,
         steps: Steps = None,
         whole_options: bool = False,
-        filter: Filter | str | Path | None = None,
     ) -> pl.LazyFrame:
         """One row per checkpoint × prompt × option of a prompt set, from committed blocks only.
 
@@ -407,8 +370,6 @@ class Bank:
         whole_options
             One row per option: logprob is the sum over its tokens (null if one has no score),
             continuation is the joined text, and pieces is the number of tokens.
-        filter
-            Debiasing filter, or its file: scores of its model after the filter.
 
         Returns
         -------
@@ -428,10 +389,6 @@ class Bank:
         UsageError
             Options are summed, and the prompts have a column `pieces`.
         """
-        if filter is not None:
-            return self.filtered(filter).scan(
-                prompts, models=models, runs=runs, steps=steps, whole_options=whole_options
-            )
         table = self.prompts(prompts)
         deposits = self.deposits(prompts=prompts)
         if not deposits:
@@ -521,15 +478,9 @@ class Bank:
 
         Its deposits are those of `Deposit.group`. A copy of a bank at a URL contains the arrays
         that were requested with `rows`.
-
-        Raises
-        ------
-        UsageError
-            The bank is filtered.
         """
         from logitbank.store.read.zarr_view import zarr_group
 
-        require_unfiltered(self)
         return zarr_group(self.path, committed_objects)
 
     def info(self) -> pl.DataFrame:
@@ -558,22 +509,8 @@ def open_bank(
     return Bank.open(path, models=models, steps=steps, prompts=prompts, rows=rows)
 
 
-def open_unfiltered(path: str | Path | Bank, *, rows: bool = False) -> Bank:
-    """Open a bank as `Bank.open` does; refuse a filtered bank with a UsageError."""
-    bank = open_bank(path, rows=rows)
-    require_unfiltered(bank)
-    return bank
-
-
-def require_unfiltered(bank: Bank) -> None:
-    """Refuse a filtered bank with a UsageError."""
-    if bank.filter is not None:
-        raise UsageError(f"{bank.name!r} is a filtered bank. Use the bank itself, {bank.path}.")
-
-
 def require_writable(bank: Bank) -> None:
-    """Refuse a filtered bank, and the copy of a bank at a URL, with a UsageError."""
-    require_unfiltered(bank)
+    """Refuse the copy of a bank at a URL with a UsageError."""
     copies.require_folder(bank.path)
 
 

@@ -28,7 +28,7 @@ from logitbank.analysis.results.runs import DIFFERENCES, difference_findings
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
-from logitbank.store.bank import open_unfiltered
+from logitbank.store.bank import open_bank
 from logitbank.store.steps import Step, parse_steps
 
 _DEPOSIT = {**CHECKPOINT_SCHEMA, "query_set": pl.String}
@@ -93,7 +93,7 @@ def compare(
         raise UsageError(
             "Name two banks, or two models or runs of one with --match, as in --match seed1=seed2."
         )
-    banks = [open_unfiltered(bank, rows=True) for bank in (a, a if b is None else b)]
+    banks = [open_bank(bank, rows=True) for bank in (a, a if b is None else b)]
     sides = _sides(banks, match)
     queries = _queries(banks, prompts)
     names = sorted({*banks[0].prompt_sets} & {*banks[1].prompt_sets})

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import polars as pl
@@ -37,8 +38,8 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import missing_sentences
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
-from logitbank.store import Bank, Deposit
-from logitbank.store.bank import open_unfiltered
+from logitbank.store import Bank, Deposit, open_bank
+from logitbank.store.filter.apply import filterable, fitted, new_bank, write_filtered
 from logitbank.store.filter.filters import Filter
 
 INTRA = "stereoset-intra"
@@ -115,8 +116,7 @@ def debias_compare(
     LogitbankError
         A missing file or bank, a filter that does not fit, or no prompt set to measure with.
     """
-    opened = open_unfiltered(bank, rows=True)
-    sources = _sources(opened, filters, models)
+    opened = open_bank(bank, rows=True)
     steps = None if step is None else [step]
     stereoset, unqover = stereoset_sets(opened), chosen_by(UNQOVER.prompts, [opened])
     if not stereoset and not unqover:
@@ -124,8 +124,15 @@ def debias_compare(
             f"{opened.address} has no prompts of StereoSet or UnQover. Run `logitbank extract …"
             " --prompts stereoset-intra --prompts unqover-gender` first."
         )
-    scores = _stereoset(sources, stereoset, steps) if stereoset else NO_STEREOSET
-    measures = _unqover(sources, unqover, steps) if unqover else _NO_UNQOVER
+    loaded = _by_file(filters)
+    largest = max((each.k for _, each in loaded), default=LIMITS[0])
+    with TemporaryDirectory(prefix="logitbank-debias-") as folder:
+        sources = [
+            *_unfiltered(opened, models, largest),
+            *_filtered(opened, loaded, models, steps, [*stereoset, *unqover], Path(folder)),
+        ]
+        scores = _stereoset(sources, stereoset, steps) if stereoset else NO_STEREOSET
+        measures = _unqover(sources, unqover, steps) if unqover else _NO_UNQOVER
     if scores.is_empty() and measures.is_empty():
         raise UsageError(
             f"{opened.address} has no scores of {', '.join([*stereoset, *unqover])} at these"
@@ -146,12 +153,9 @@ def debias_compare(
     )
 
 
-def _sources(
-    bank: Bank, filters: Sequence[str | Path | Filter], models: Sequence[str] | None
-) -> list[_Source]:
+def _unfiltered(bank: Bank, models: Sequence[str] | None, k: int) -> list[_Source]:
+    """The models without a filter, and those from which a concept was erased."""
     (chosen,) = select_models([bank.models], models, bank.address)
-    loaded = [each if isinstance(each, Filter) else Filter.load(each) for each in filters]
-    k = max((each.k for each in loaded), default=LIMITS[0])
     erased = {
         deposit.checkpoint.model: about
         for deposit in bank.deposits()
@@ -164,18 +168,34 @@ def _sources(
         base, label = str(about["model"]), f"without {about['label']}"
         if base in bases:
             sources.append(_Source(bank, model, base, ERASED, label, None, str(about["prompts"])))
+    return sources
+
+
+def _filtered(
+    bank: Bank,
+    filters: Sequence[tuple[str, Filter]],
+    models: Sequence[str] | None,
+    steps: Sequence[int] | None,
+    names: Sequence[str],
+    folder: Path,
+) -> list[_Source]:
+    """The models after untrained and trained filters, in a bank that is written into `folder`."""
+    used = {d.path: d for name in names for d in bank.deposits(prompts=name)}
+    chosen = [d for d in used.values() if steps is None or d.checkpoint.step in steps]
+    target, sources = None, list[_Source]()
     seen: set[tuple[str, str]] = set()
-    for trained, file in zip(loaded, _file_names(filters), strict=True):
-        for kind, filter_ in ((UNTRAINED, untrained_like(trained)), (TRAINED, trained)):
-            view = bank.filtered(filter_, name=None)
-            assert view.filter is not None, "it is filtered"
-            base = str(view.filter.about["model"])
-            if (base, filter_.digest) in seen or (models and base not in models):
+    for file, trained in filters:
+        for kind, each in ((UNTRAINED, untrained_like(trained)), (TRAINED, trained)):
+            by, _ = fitted(each, bank, None)
+            base = str(by.about["model"])
+            if (base, by.digest) in seen or (models and base not in models):
                 continue
-            seen.add((base, filter_.digest))
-            label, name = f"{kind}, k = {filter_.k}, {filter_.mode}", f"{base}: {len(sources):04}"
-            view = bank.filtered(filter_, name=name)
-            sources.append(_Source(view, name, base, kind, label, filter_.k, file))
+            seen.add((base, by.digest))
+            label, name = f"{kind}, k = {by.k}, {by.mode}", f"{base}: {len(sources):04}"
+            target = target or new_bank(bank, folder / "filtered.zarr", [])
+            for deposit in filterable(chosen, by):
+                write_filtered(deposit, target, by, name)
+            sources.append(_Source(target, name, base, kind, label, by.k, file))
     same = Counter((s.base, s.label) for s in sources)
     return [
         s._replace(label=f"{s.label}, {s.file}") if same[s.base, s.label] > 1 else s
@@ -183,8 +203,8 @@ def _sources(
     ]
 
 
-def _file_names(filters: Sequence[str | Path | Filter]) -> list[str]:
-    """Paths below their common folder, without suffix; numbers of filters that have no file."""
+def _by_file(filters: Sequence[str | Path | Filter]) -> list[tuple[str, Filter]]:
+    """Filters by their paths below a common folder, without suffix; numbers of those without."""
     paths = {
         number: Path(each).absolute()
         for number, each in enumerate(filters)
@@ -193,7 +213,11 @@ def _file_names(filters: Sequence[str | Path | Filter]) -> list[str]:
     folder = os.path.commonpath([path.parent for path in paths.values()]) if paths else ""
     names = {n: path.relative_to(folder).as_posix() for n, path in paths.items()}
     return [
-        names.get(n, f"filter {n + 1}").removesuffix(".safetensors") for n in range(len(filters))
+        (
+            names.get(n, f"filter {n + 1}").removesuffix(".safetensors"),
+            each if isinstance(each, Filter) else Filter.load(each),
+        )
+        for n, each in enumerate(filters)
     ]
 
 
@@ -309,8 +333,8 @@ def _candidates_in_k(
 def _scores(
     sources: Sequence[_Source], names: Sequence[str], steps: Sequence[int] | None
 ) -> Scores:
-    """The scores of sources: those in the bank, and those that see it through a filter."""
-    banks = {source.bank.name: source.bank for source in sources}
+    """The scores of sources: those in the bank, and those after a filter."""
+    banks = {source.bank.path: source.bank for source in sources}
     models = [source.model for source in sources]
     return Scores([*banks.values()], tuple(names), models, steps=steps)
 

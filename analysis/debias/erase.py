@@ -18,7 +18,7 @@ from logitbank.analysis.finding import Finding
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit, Layout
-from logitbank.store.bank import open_unfiltered
+from logitbank.store.bank import open_bank
 from logitbank.store.deposits.reduce import BlockReducer
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Keep
 from logitbank.store.read.choose import checkpoints_chosen
@@ -116,7 +116,7 @@ def debias_erase(
     LogitbankError
         No states, no such column, or fewer than two values in it.
     """
-    opened = open_unfiltered(bank, rows=True)
+    opened = open_bank(bank, rows=True)
     deposits = _deposits(opened, prompts, model, step)
     table = opened.prompts(prompts)
     if label not in table.collect_schema().names():

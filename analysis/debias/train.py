@@ -18,7 +18,7 @@ from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
-from logitbank.store.bank import open_unfiltered
+from logitbank.store.bank import open_bank
 from logitbank.store.filter.filters import Filter, Mode
 from logitbank.store.format.schema import Json
 
@@ -278,7 +278,7 @@ def debias_train(
             f"Preset {preset} has its own training settings. Use either a preset or training"
             " settings (--regularisation)."
         )
-    opened = open_unfiltered(bank, rows=True)
+    opened = open_bank(bank, rows=True)
     reader = instance_reader(
         opened, prompts, k=k or (10 if preset == "causal" else 8), model=model, run=run, step=step,
         he_she=he_she,

@@ -54,14 +54,14 @@ def open_banks(
     LogitbankError
         As `open_bank`.
     """
-    opened: dict[tuple[Path, str], Bank] = {}
+    opened: dict[Path, Bank] = {}
     for location in listed_banks(banks):
         bank = open_bank(location, prompts=[])
         names = prompts and [name for name in prompts if name in bank.prompt_sets]
         if names or prompts is None:  # else another bank has them
             with suppress(AbsentError):  # this bank has none of the models
                 bank = open_bank(location, models=models, prompts=names, rows=rows)
-        if opened.setdefault((bank.path.resolve(), bank.name), bank) is not bank:
+        if opened.setdefault(bank.path.resolve(), bank) is not bank:
             raise UsageError(f"{bank.address} is given twice. Name each bank once.")
     return list(opened.values())
 

@@ -208,7 +208,7 @@ def _block(data: ScoreArrays, layout: Layout) -> _Block:
     quantities = {
         **{name: jsd_p[..., at] for at, name in enumerate(JSD_P)},
         "rank": data.ranks,
-        "top": np.where(np.isnan(data.ranks), np.nan, data.top),
+        "top": np.where(missing, np.nan, data.top),
         "first": np.where(missing, np.nan, three_way_correct(data.logits, gold)),
     }
     if part_name(PREFERS, LABELS.male) in layout.prompts:

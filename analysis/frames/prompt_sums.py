@@ -133,10 +133,10 @@ def greedy_match() -> list[pl.Expr]:
 
     `correct`: every token is the only maximum of its vocabulary row. `tied`: every token has the
     largest logit, and another shares one, which is no match. `inexact`: a rank is a bound. Over the
-    columns `rank`, `ties` and `exact`, which are null in a filtered bank: `correct` is null then.
+    columns `rank`, `ties` and `exact`.
     """
     return [
-        unique_maximum().all(ignore_nulls=False).alias("correct"),
+        unique_maximum().all().alias("correct"),
         ((pl.col("rank") == 1).all() & (tied_others() > 0).any()).alias("tied"),
         (~pl.col("exact")).any().alias("inexact"),
     ]

@@ -113,8 +113,8 @@ class ScoreArrays:
     logits: Floats
     """(c, s, p, o), NaN where the bank has no score."""
     ranks: Floats
-    """(c, s, p) vocabulary rank of the gold token, NaN where missing and in a filtered bank; the
-    middle rank if all outputs have the same logit."""
+    """(c, s, p) vocabulary rank of the gold token, NaN where missing; the middle rank if all
+    outputs have the same logit."""
     top: NDArray[np.bool_]
     """(c, s, p) gold token is the only maximum of the vocabulary."""
     tied: NDArray[np.bool_]

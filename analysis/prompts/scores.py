@@ -139,7 +139,7 @@ def prompt_scores(
     Parameters
     ----------
     bank
-        A bank or a filtered bank.
+        A bank.
     prompts
         Name of the prompt set.
     models, runs, steps
@@ -299,7 +299,6 @@ def _scores(deposits: Sequence[Deposit], tokens: pl.DataFrame) -> pl.DataFrame:
     logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)
     places = tokens.lazy().rename({"row": "query"}).select("index", key=key)
     ties = pl.when("exact").then("ties").otherwise(0)
-    rank = pl.col("rank").fill_null(0)  # a filtered bank has none
-    keyed = scores.select(rank, DEPOSIT, ties=ties.fill_null(0), logprob=logprob, key=key)
+    keyed = scores.select("rank", DEPOSIT, ties=ties, logprob=logprob, key=key)
     joined = keyed.join(places, on="key")
     return joined.select("index", "logprob", "rank", "ties", DEPOSIT).collect()

@@ -59,8 +59,8 @@ def _joined(tables: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFram
 
 
 def bank_name(bank: Bank) -> str:
-    """The name of a bank on a page: that of its folder or URL; a filtered bank has its own."""
-    return bank.name if bank.filter is not None else stem(bank.url or bank.path)
+    """The name of a bank on a page: that of its folder or URL."""
+    return stem(bank.url or bank.path)
 
 
 def stem(source: Path | str) -> str:
@@ -75,7 +75,7 @@ def stem(source: Path | str) -> str:
 
 
 def _opening(bank: Bank) -> str:
-    where = bank.name if bank.filter is not None else bank.url or bank.path.resolve().name
+    where = bank.url or bank.path.resolve().name
     return f"logitbank.open({json.dumps(where, ensure_ascii=False)})"
 
 

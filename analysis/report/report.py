@@ -155,9 +155,7 @@ def _missing_tables(banks: Sequence[Bank]) -> list[Section]:
         Section(title=table, problem=f"It is missing: {how}.")
         for bank in banks
         if bank.url is None
-        for table, how in missing_tables(
-            bank.path, (deposit.stored for deposit in bank.deposits())
-        ).items()
+        for table, how in missing_tables(bank.path, bank.deposits()).items()
     ]
 
 

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
 
 R = TypeVar("R", bound=Result)
-NO_RANKS = (
-    "A filter gives probabilities and no ranks. Left out of a filtered bank, with their intervals "
-    "and counts: {}. Read the bank without the filter to see them."
-)
 
 
 def measured_study(
@@ -97,17 +93,8 @@ def make_study(
     if (by_model := model_table(family, result.tables())) is not None:
         of_runs = {**of_runs, "models": by_model}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
-    shown_result = result
-    filtered = [bank.filter is not None for bank in scores.banks]
-    if family.ranks and any(filtered):
-        if all(filtered):
-            whole = result.tables()
-            parts = {name: whole[name].drop(own) for name, own in family.ranks.items()}
-            shown_result = replace(result, **parts)  # type: ignore[type-var]
-        names = [own[0] for own in family.ranks.values()]
-        missing = [*missing, NO_RANKS.format(", ".join(names))]
     return Study(
-        result=shown_result,
+        result=result,
         findings=tuple(shown),
         details=tuple(details),
         run_tables=of_runs,

@@ -1,4 +1,4 @@
-"""The commands `debias train`, `debias compare` and `debias erase`."""
+"""The commands `debias train`, `debias apply`, `debias compare` and `debias erase`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -7,11 +7,12 @@ import typer
 
 import logitbank
 from logitbank.cli.options import BankPath, Format, Models, Out, Table, new_app
+from logitbank.wording import counted
 
 if TYPE_CHECKING:
     from logitbank.analysis.study import Study
 
-app = new_app("Train and compare debiasing filters.")
+app = new_app("Train, apply and compare debiasing filters.")
 
 Preset = Literal["bert", "roberta", "causal"]
 Mode = Literal["keep_tail", "truncate"]
@@ -79,6 +80,34 @@ def debias_train(
         out=out,
     )  # fmt: skip
     print_study(study, table=table, form=form)
+
+
+@app.command("apply")
+def debias_apply(
+    bank: BankPath,
+    by: Annotated[Path, typer.Option("--filter", help="File of a filter.")],
+    out: Annotated[Path, typer.Option(help="Bank to write.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the filtered model.", show_default="the model and a description"
+        ),
+    ] = None,
+) -> None:
+    """Write a bank with a model's distributions after a filter. Run it again to resume."""
+    from logitbank.cli.output import print_lines
+    from logitbank.cli.screen.progress import count_progress
+
+    with count_progress("filtering") as progress:
+        done = logitbank.store.apply_filter(bank, by, out, name=name, progress=progress)
+    lines = [f"{out}: {counted(done.deposits, 'deposit')} of {done.model}."]
+    if done.bounds:
+        lines.append(
+            f"The ranks of {done.bounds:,} of {counted(done.options, 'score')} are bounds. The bank"
+            " lists too few tokens, or its full rows are rounded. For exact ranks, extract with a"
+            " larger --keep topk:K."
+        )
+    print_lines(lines)
 
 
 @app.command("compare")

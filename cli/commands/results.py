@@ -9,7 +9,6 @@ import logitbank
 from logitbank.cli.options import (
     BankPath,
     Banks,
-    FilterFile,
     Format,
     Models,
     PromptSet,
@@ -17,7 +16,6 @@ from logitbank.cli.options import (
     Steps,
     Table,
     address,
-    filtered,
     pairs,
 )
 
@@ -32,7 +30,6 @@ def report(
     ] = None,
     prompts: PromptSets = None,
     model: Models = None,
-    by: FilterFile = None,
     bootstrap: Annotated[
         int, typer.Option(min=0, help="Number of bootstrap resamples; 0 for no intervals.")
     ] = 1000,
@@ -41,14 +38,12 @@ def report(
     from logitbank.cli.output import exit_with
     from logitbank.cli.screen.report import print_report
 
-    opened = [filtered(bank, by) for bank in banks]
-
     def write(**shown: Any) -> Path:
         return logitbank.report(
-            opened, out, prompts=prompts, models=model, bootstrap=bootstrap, **shown
+            banks, out, prompts=prompts, models=model, bootstrap=bootstrap, **shown
         )
 
-    exit_with(print_report(opened, write))
+    exit_with(print_report(banks, write))
 
 
 def show(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logitbank.errors import BankError, LogitbankError
-from logitbank.store.bank import Bank, open_unfiltered
+from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage, Remedy
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
@@ -43,13 +43,7 @@ def repair(bank: Bank, damage: Iterable[Damage]) -> Repaired:
 
     Other damage stays: missing tables, foreign objects, and tables whose content is damaged, which
     only another copy of the bank has. Others may write to the bank at the same time.
-
-    Raises
-    ------
-    UsageError
-        The bank is filtered: repair the bank itself.
     """
-    open_unfiltered(bank)
     remove_dead(bank.path)
     damage = [each for each in damage if each.remedy.is_repair]
     rewritten = (each.path for each in damage if each.remedy is Remedy.REWRITE)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
-from logitbank.store.bank import Bank, require_unfiltered
+from logitbank.store.bank import Bank
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.deposits import catalog
@@ -91,7 +91,6 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     """
     if not isinstance(bank, Bank):
         bank = Bank.open(bank, prompts=[])
-    require_unfiltered(bank)
     copies.require_folder(bank.path)
     root, digest_file = bank.path, _reporting_digest(bank.path, progress)
     folders = catalog.deposit_folders(root)

@@ -69,11 +69,6 @@ class Deposit:
         return deposit
 
     @property
-    def stored(self) -> "Deposit":
-        """The deposit in the bank: this one, or the one that a filter is applied to."""
-        return self
-
-    @property
     def bank(self) -> Path:
         """Folder of the bank: a deposit is `<bank>/<model>/<run>/<step>/<query set>`."""
         return self.path.parents[3]

@@ -1,5 +1,7 @@
 """Checks of one block's data against the layout, before anything is written."""
 
+import math
+
 import numpy as np
 import polars as pl
 
@@ -64,7 +66,10 @@ def _check_scores(layout: Layout, rows: range, scores: pl.DataFrame) -> None:
         raise UsageError(f"Scores have columns {dict(scores.schema)}; use {dict(SCORES_SCHEMA)}.")
     if any(scores.null_count().row(0)):
         raise UsageError("Scores have nulls; every row needs a value in every column.")
-    if not scores.select(pl.col("logit", "logsumexp").is_finite().all()).row(0) == (True, True):
+    # A filter that truncates gives tokens the probability 0.
+    logit = pl.col("logit").is_finite() | (pl.col("logit") == -math.inf)
+    finite = scores.select(logit.all(), pl.col("logsumexp").is_finite().all())
+    if not finite.row(0) == (True, True):
         raise UsageError("Scores have a logit or logsumexp that is not finite. Check the model.")
     if scores.select(pl.struct(SCORE_KEY).is_duplicated().any()).item():
         raise UsageError("Scores list a (query, kind, token) twice.")

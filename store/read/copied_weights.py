@@ -44,7 +44,7 @@ def copied_weights(deposits: Iterable[Deposit]) -> list[CopiedWeights]:
     """
     found: dict[CheckpointId, list[str]] = {}
     for deposit in deposits:
-        value = deposit.stored.spec.provenance.get(MATRICES)
+        value = deposit.spec.provenance.get(MATRICES)
         if isinstance(value, str) and value:
             found.setdefault(deposit.checkpoint, value.split(" "))
     series: dict[tuple[str, str], list[CheckpointId]] = {}

@@ -171,14 +171,13 @@ def _on_cluster(tasks: Iterable[Task], function: Comparison, address: str) -> It
 def _remote(function: Comparison, group: Sequence[Deposit], rows: range) -> np.ndarray:
     """`apply` on a machine of the cluster, which must have these deposits at the same paths."""
     for deposit in group:
-        stored = deposit.stored
         try:
-            same = read_attributes(stored.path) == stored.attributes
+            same = read_attributes(deposit.path) == deposit.attributes
         except FileNotFoundError:
             same = False
         if not same:
             raise UsageError(
-                f"{socket.gethostname()} does not see the deposit {stored.path}. All machines of a"
+                f"{socket.gethostname()} does not see the deposit {deposit.path}. All machines of a"
                 " Ray cluster need the bank at the same path on one file system."
             )
     return apply(function, group, rows)

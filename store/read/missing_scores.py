@@ -24,7 +24,7 @@ def require_scored(
     keep less cannot be completed, and are ignored. `prompts` are the rows of the prompt set that
     matter, all if None. Raises BankError.
     """
-    full = [d.stored for d in deposits if d.layout.keep.has_full_rows]
+    full = [d for d in deposits if d.layout.keep.has_full_rows]
     suspects = _incomplete(root, full)
     if not suspects:
         return
@@ -47,13 +47,13 @@ def without_scores(root: Path, name: str, deposits: Iterable[Deposit]) -> list[D
 
     These options were added later, and nothing that the deposit keeps gives their scores.
     """
-    less = {d.stored: d for d in deposits if not d.layout.keep.has_full_rows}
-    suspects = _incomplete(root, [*less])
+    less = [deposit for deposit in deposits if not deposit.layout.keep.has_full_rows]
+    suspects = _incomplete(root, less)
     if not suspects:
         return []
     prompts = prompt_tables.scan_prompts(root, name)
     counts = ((deposit, _unlisted(prompts, deposit)) for deposit in suspects)
-    return [less[deposit] for deposit, (named, pairs) in counts if 0 < named == len(pairs)]
+    return [deposit for deposit, (named, pairs) in counts if 0 < named == len(pairs)]
 
 
 def with_missing_options(root: Path, deposits: Iterable[Deposit]) -> list[Deposit]:

@@ -13,7 +13,6 @@ from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.scores import DEPOSIT, committed_parts
 from logitbank.store.files import verified
 from logitbank.store.files.objects import Digest
-from logitbank.store.filter.deposit import FilteredDeposit, filtered_scores
 from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
 from logitbank.store.format.schema import SCORES_SCHEMA
 
@@ -21,12 +20,8 @@ from logitbank.store.format.schema import SCORES_SCHEMA
 def option_scores(deposits: Sequence[Deposit]) -> pl.LazyFrame:
     """Committed scores of options: columns of `SCORES_SCHEMA` and `DEPOSIT`, in no fixed order.
 
-    `deposits` are at least one, all of a bank or all of a filtered bank. Raises DamagedError if a
-    score file is missing or damaged.
+    `deposits` are at least one. Raises DamagedError if a score file is missing or damaged.
     """
-    filtered = [deposit for deposit in deposits if isinstance(deposit, FilteredDeposit)]
-    if filtered:
-        return filtered_scores(filtered, ["option"])
     files = _sealed_files(deposits)
     frames = [
         deposit.option_scores()

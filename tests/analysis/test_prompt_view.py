@@ -16,7 +16,6 @@ from logitbank.analysis.prompts.show import PromptMoves, show
 from logitbank.analysis.prompts.view import movements, prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
-from logitbank.store.filter.filters import Filter
 from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.evaluation_banks import add_lambada
 from tests.support.small_banks import (
@@ -395,21 +394,6 @@ def test_prompts_are_listed_of_every_model_that_has_the_steps(tmp_path: Path) ->
     assert first.table["movement"].unique().to_list() == [0.0]
     with pytest.raises(UsageError, match="step 9"):
         show(bank, prompts="parity", steps=[9])
-
-
-@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
-def test_a_filtered_bank_has_the_scores_of_its_scan(tmp_path: Path, mode: Any) -> None:
-    bank = new_bank(tmp_path / "b")
-    for step in (0, 8):
-        put(bank, logits(step), step=step)
-    view = bank.filtered(Filter.ones(2, mode))
-    scores = only(view)
-    for row in view.scan("parity").collect().iter_rows(named=True):
-        c, o = scores.steps.index(row["step"]), 2 * int(row["prompt_id"][1:])
-        o += row["option"] == "no"
-        assert scores.logprob[c, o] == pytest.approx(row["logprob"])
-        assert (scores.rank[c, o], row["rank"]) == (0, None)
-    assert np.isneginf(scores.logprob).any() == (mode == "truncate")
 
 
 def test_a_prompt_is_found_by_its_id(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from logitbank.analysis.families.unqover.findings import findings
 from logitbank.analysis.families.unqover.metric import Unqover
 from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.errors import BankError
-from logitbank.store import Bank, CheckpointId
-from logitbank.store.filter.filters import Filter
+from logitbank.store import Bank, CheckpointId, Filter, apply_filter
 from tests.support.unqover_cases import (
     VOCAB,
     add_questions,
@@ -88,15 +87,14 @@ def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_pa
     assert again.equals(found, null_equal=True)
 
 
-def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
+def test_a_filtered_bank_is_measured_as_any_bank(tmp_path: Path) -> None:
     """What a filter truncates has probability 0: an untrained one leaves no preference."""
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[8], keep="topk:12"))
     by = Filter(np.ones((8, 8)), np.zeros(8), "truncate")
-    flat = bank.filtered(by, name="flat")
-    same = bank.filtered(Filter.identity(8, "truncate"), name="same")
-    found = unqover([bank, flat, same], prompts=["unqover-gender"]).result.unqover.filter(
-        split="all"
-    )
+    apply_filter(bank, by, tmp_path / "flat", name="flat")
+    apply_filter(bank, Filter.identity(8, "truncate"), tmp_path / "same", name="same")
+    banks = [bank, tmp_path / "flat", tmp_path / "same"]
+    found = unqover(banks, prompts=["unqover-gender"]).result.unqover.filter(split="all")
     kept = {row["model"]: row for row in found.iter_rows(named=True)}
     rows = questions()
     logits = logits_of(rows, 8, nurses=6.0)
@@ -115,8 +113,7 @@ def test_a_view_shows_a_bank_through_a_filter(tmp_path: Path) -> None:
              for i in (1, 2)]  # fmt: skip
         sizes.append(abs(b[0] - b[1]) / 4)
     assert kept["flat"]["abs_c"] == pytest.approx(np.mean(sizes), rel=1e-6)
-    assert kept["toy"]["coverage_8"] < 1
-    assert kept["flat"]["coverage_8"] is kept["same"]["coverage_8"] is None, "no ranks"
+    assert kept["flat"]["coverage_8"] == kept["same"]["coverage_8"] == kept["toy"]["coverage_8"] < 1
     assert kept["same"]["abs_c"] > kept["toy"]["abs_c"] > kept["flat"]["abs_c"]
 
 

@@ -107,8 +107,9 @@ GROUPS = {
             " preset='bert', split=None)",
             "debias_compare('debias.zarr', ['f.safetensors'])",
             "debias train debias.zarr --regularisation 0.1 --out f.safetensors",
-            "analyze stereoset debias.zarr --filter f.safetensors",
-            "analyze unqover debias.zarr --filter f.safetensors",
+            "debias apply debias.zarr --filter f.safetensors --out filtered.zarr",
+            "analyze stereoset filtered.zarr",
+            "analyze unqover filtered.zarr",
         ),
     ),
     "report": Group(

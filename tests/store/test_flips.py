@@ -1,4 +1,4 @@
-"""A flipped bit in a bank (read as it is or filtered), or in a cache: the truth, or refused."""
+"""A flipped bit in a bank or in a cache: the truth, or refused."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from tests.support.marks import long, whole
 
 pytest.importorskip("obstore")
 
-COUNTS = {"bank": 75, "filtered": 75, "cache": 25, "server": 25}
-MANY = {"bank": 3000, "filtered": 500, "cache": 1000, "server": 500}
+COUNTS = {"bank": 75, "cache": 25, "server": 25}
+MANY = {"bank": 3000, "cache": 1000, "server": 500}
 SLOW = ("cache", "server")
 CASES = [
     *((place, COUNTS[place]) for place in PLACES if place not in SLOW),
@@ -37,7 +37,7 @@ def test_a_flipped_bit_is_refused_or_changes_no_answer(
     assert tally.wrong == []
     assert tally.right.total() + tally.refused.total() == count
     assert _kinds(tally) <= set(KINDS)
-    if place in ("bank", "filtered"):
+    if place == "bank":
         assert tally.refused.total() > count / 3, "the flips reach what is read"
 
 

@@ -1,4 +1,4 @@
-"""Banks that keep states: later options, views, joins, smaller copies, results over all rows."""
+"""Banks that keep states: later options, filters, joins, smaller copies, results over all rows."""
 
 import shutil
 from pathlib import Path
@@ -10,9 +10,8 @@ import pytest
 
 import logitbank
 from logitbank.analysis.comparison.compare import compare
-from logitbank.errors import BankError, DamagedError, KeepLevelError, UsageError
-from logitbank.store import Bank, Keep, merge, repair, shrink, verify
-from logitbank.store.filter.filters import Filter
+from logitbank.errors import BankError, DamagedError, KeepLevelError
+from logitbank.store import Bank, Filter, Keep, apply_filter, merge, repair, shrink, verify
 from logitbank.store.format import layout as layouts
 from logitbank.store.format.index import object_head
 from logitbank.store.heads.stored import StoredHead
@@ -83,17 +82,17 @@ def test_rows_are_worked_out_a_few_at_a_time(
     assert deposit.scores().filter(~pl.col("exact")).collect().height == 2 * QUERIES
 
 
-def test_a_view_filters_what_states_give(tmp_path: Path) -> None:
-    bank = hidden_bank(tmp_path / "b")
-    view = bank.filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v")
+def test_a_filter_changes_what_states_give(tmp_path: Path) -> None:
+    bank, by = hidden_bank(tmp_path / "b"), Filter(np.eye(3) / 2, np.ones(3))
     shrink(bank.path, tmp_path / "full", keep="full")
-    same = Bank.open(tmp_path / "full").filtered(Filter(np.eye(3) / 2, np.ones(3)), name="v")
-    (through,), (expected,) = view.deposits(), same.deposits()
-    np.testing.assert_allclose(through.logprobs(), expected.logprobs(), atol=2e-6)
-    with pytest.raises(UsageError, match="Filters do not apply to states"):
-        through.hidden()
-    with pytest.raises(UsageError, match="Filters do not apply to Zarr arrays"):
-        _ = through.group
+    found = []
+    for source in (bank.path, tmp_path / "full"):
+        apply_filter(source, by, tmp_path / f"{source.name} filtered")
+        (deposit,) = Bank.open(tmp_path / f"{source.name} filtered").deposits()
+        found.append(deposit.scores().collect())
+    one, other = found
+    assert one.drop("logit", "logsumexp").equals(other.drop("logit", "logsumexp"))
+    np.testing.assert_allclose(one["logit"], other["logit"], atol=2e-6)
 
 
 def test_states_compare_as_rows_do(tmp_path: Path) -> None:

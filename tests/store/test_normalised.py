@@ -5,7 +5,6 @@ import pytest
 from scipy.special import log_softmax
 
 from logitbank.store import Bank, CheckpointId, Deposit, Query, QuerySet
-from logitbank.store.filter.filters import Filter
 
 QUERIES, VOCAB, PADDING = 140, 6000, 100
 CHECKPOINT = CheckpointId("m", step=0)
@@ -63,18 +62,3 @@ def test_rows_in_any_order_are_decoded_once(bank: Bank, monkeypatch: pytest.Monk
     rows = np.random.default_rng(0).permutation(QUERIES)
     bank.deposits()[0].logprobs(rows, normalised=True)
     assert asked == sorted(rows)
-
-
-@pytest.mark.parametrize("mode", ["truncate", "keep_tail"])
-def test_rows_of_a_view_sum_to_one(bank: Bank, mode: str) -> None:
-    by = Filter(np.eye(3) / 2, np.ones(3), mode=mode)  # type: ignore[arg-type]
-    (deposit,) = bank.filtered(by, name="v").deposits()
-    rows = deposit.logprobs(normalised=True)
-    assert np.abs(summed(rows) - 1).max() < 1e-6
-    stored = deposit.logprobs()
-    np.testing.assert_array_equal(np.isneginf(rows), np.isneginf(stored))
-    expected = log_softmax(stored[:5].astype(np.float64), axis=1)
-    np.testing.assert_allclose(rows[:5], expected, rtol=1e-7)
-    tokens = rows[0].argsort()[-2:]
-    found = deposit.logprobs([0], tokens, normalised=True)
-    np.testing.assert_array_equal(found, rows[:1, tokens])

@@ -16,7 +16,6 @@ from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.engine.run import _finish
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Deposit, verify
-from logitbank.store.filter.filters import Filter
 from logitbank.store.read.missing_scores import missing_options
 from tests.support.command import Call
 from tests.support.small_banks import (
@@ -120,9 +119,8 @@ def test_a_deposit_without_rows_is_excluded_and_reported(tmp_path: Path, keep: s
 
 def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> None:
     lacking = "Scores of 20 options of prompt set 'late'"
-    view = bank.filtered(Filter(np.eye(2), np.ones(2)), name="v")
     for read in (
-        lambda: view.scan("late"),
+        lambda: bank.scan("late"),
         lambda: logitbank.options(bank, prompts="late"),
         lambda: list(Scores([bank], ("late",)).frames()),
         lambda: list(prompt_scores(bank, "late")),

@@ -9,7 +9,7 @@ import pytest
 
 from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, CheckpointId, Filter
+from logitbank.store import Bank, CheckpointId
 from tests.support.command import Call
 from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table
 
@@ -56,14 +56,6 @@ def test_tables_join(bank: Bank) -> None:
         ("Is 0 even?", 0), ("Is 0 even?", 8), ("Is 1 even?", 0), ("Is 1 even?", 8),
     ]  # fmt: skip
     assert found["rank"][0] == 1 + (logits(0)[0] > logits(0)[0, 4]).sum()
-
-
-def test_a_filtered_bank_has_the_filtered_model(bank: Bank) -> None:
-    filtered = bank.filtered(Filter.identity(3), name="same")
-    query = "SELECT model, AVG(logprob) AS mean FROM scores GROUP BY model"
-    (ours,), (theirs,) = (b.sql(query).collect().rows() for b in (filtered, bank))
-    assert ours[0] == "same"
-    assert ours[1] == pytest.approx(theirs[1], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def output(work: str, *arguments: object) -> str:
         ("rescore", 3),
         ("describe", 1),
         whole("write", 11),
-        *(whole(command, 13) for command in ("push", "pull", "merge", "shrink", "repair")),
+        *(whole(command, 13) for command in ("push", "pull", "merge", "shrink", "apply", "repair")),
     ],
 )
 def test_command_killed_before_any_change_is_completed_by_the_same_command(

@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 
 from logitbank.errors import DamagedError
-from logitbank.store import Bank, Deposit, OptionTokens, describe, merge, rescore, shrink, verify
+from logitbank.store import (
+    Bank,
+    Deposit,
+    Filter,
+    OptionTokens,
+    apply_filter,
+    describe,
+    merge,
+    rescore,
+    shrink,
+    verify,
+)
 from logitbank.store.files import objects, verified
-from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import top
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.share.selection import chosen
@@ -79,10 +89,7 @@ READERS: dict[str, Callable[[Bank], object]] = {
     "top": lambda bank: top(bank.deposits()[0], 1),
     "merge": lambda bank: merge(bank.path.with_name("m"), bank.path),
     "shrink": lambda bank: shrink(bank.path, bank.path.with_name("s"), keep="options"),
-    "view": lambda bank: bank.filtered(Filter.ones(2), name="v").scan("parity").collect(),
-    "rows of a view": lambda bank: [
-        d.logprobs([0]) for d in bank.filtered(Filter.ones(2), name="v").deposits()
-    ],
+    "apply_filter": lambda bank: apply_filter(bank, Filter.ones(1), bank.path.with_name("f")),
 }
 
 

@@ -20,7 +20,17 @@ import zarr  # noqa: F401 (imported once, before the forks)
 import zarrs  # noqa: F401
 
 from logitbank.errors import DiskSpaceError
-from logitbank.store import Bank, DepositSpec, describe, merge, repair, shrink, verify
+from logitbank.store import (
+    Bank,
+    DepositSpec,
+    Filter,
+    apply_filter,
+    describe,
+    merge,
+    repair,
+    shrink,
+    verify,
+)
 from logitbank.store.care.damage import Remedy
 from logitbank.store.share.push import pull, push
 from tests.support import hidden_banks
@@ -143,6 +153,7 @@ def _begin(path: Path, command: str) -> Callable[[], object]:
         "merge": lambda: merge(path, source),
         "shrink": lambda: shrink(source, path, keep="options"),
         "repair": lambda: _repaired(path),
+        "apply": lambda: apply_filter(source, Filter.identity(1), path),
         "write": lambda: write(path, spec()),
         "rescore": lambda: Bank.open(path).rescore(),
         "describe": lambda: describe(path, license="MIT"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logitbank.errors import LogitbankError
-from logitbank.store import Bank, Filter, OptionTokens, rescore, verify
+from logitbank.store import Bank, OptionTokens, rescore, verify
 from logitbank.store.read.provenance import provenance_table
 from logitbank.store.share.push import push
 from logitbank.store.tables.prompt_tables import option_tokens
@@ -44,7 +44,7 @@ KINDS = {
     "tokens": r"tokens/.*\.parquet",
     "digest of tokens": r"tokens/.*\.sha256",
 }
-PLACES = ("bank", "filtered", "cache", "server")
+PLACES = ("bank", "cache", "server")
 READS = 8
 """Answers that are asked for after each flip, drawn from all."""
 Answers = dict[str, Callable[[], object]]
@@ -63,7 +63,7 @@ class Tally:
 
 
 class Places:
-    """One bank in a folder, read as it is and through a filter, and at a URL with its cache."""
+    """One bank in a folder, and at a URL with its cache."""
 
     def __init__(self, folder: Path) -> None:
         os.environ["LOGITBANK_CACHE"] = str(folder / "cache")
@@ -119,7 +119,7 @@ class Places:
 
     def files(self, place: str) -> dict[str, list[Path]]:
         """Files by kind; every one of them is of one."""
-        root = {"bank": self.bank, "filtered": self.bank, "server": self.www / "bank"}.get(place)
+        root = {"bank": self.bank, "server": self.www / "bank"}.get(place)
         root = next(self.cache.iterdir()) if root is None else root
         found: dict[str, list[Path]] = {}
         for file in sorted(p for p in root.rglob("*") if p.is_file() and p.stat().st_size):
@@ -132,9 +132,6 @@ class Places:
 
     def _answers(self, place: str) -> Answers:
         """Everything that is asked, whole and in part."""
-        if place == "filtered":
-            filtered = Bank.open(self.bank).filtered(Filter.ones(2), name="filtered")
-            return _of_scores(filtered) | _of_rows(filtered)
         bank = Bank.open(self.bank if place == "bank" else self.url, rows=True)
         return _of_tables(bank) | _of_scores(bank) | _of_rows(bank)
 

@@ -115,12 +115,6 @@ FAMILY = Family(
         CHANGE_POINTS,
     ),
     prompts=with_companions(with_columns("sentence_id", "paired")),
-    ranks={
-        "average_rank": columns(
-            "average_rank sd low high geometric_rank geometric_low geometric_high tied inexact"
-        ),
-        "accuracy": columns("accuracy sd"),
-    },
     example="winobias",
     screen={
         "gap": columns("delta low high sd"),

@@ -152,7 +152,7 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
         pl.col("gold").is_in(LABELS[:2]), pl.col("average_rank").is_not_nan()
     )
     if ranks.is_empty():
-        return  # of a filtered bank
+        return
     steps = ranks.partition_by("step", maintain_order=True)
     first, end = steps[0], steps[-1]
     sizes = (f"{count:,} {gold}" for count, gold in end.select("prompts", "gold").rows())

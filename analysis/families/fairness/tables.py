@@ -221,8 +221,6 @@ def gender_tests(answers: Answers, summary: pl.DataFrame, *, unit: Unit) -> pl.D
     }
     tables = []
     for name, (measure, (male, female)) in samples.items():
-        if np.isnan(male).all() and name == "average_rank":
-            continue  # a filtered bank has no ranks
         paired = male[:, :, pairs[0]] - female[:, :, pairs[1]]
         a, b, d = (observations(values, unit=unit) for values in (male, female, paired))
         base = _of(answers, summary, [measure]).with_columns(measure=pl.lit(name))

@@ -75,12 +75,6 @@ FAMILY = Family(
         "checkpoints.",
     ),
     prompts=named("lambada"),
-    ranks={
-        "lambada": columns(
-            "acc acc_stderr low high tied inexact baseline_step from_baseline from_baseline_low "
-            "from_baseline_high common"
-        )
-    },
     example="lambada",
     screen={"lambada": columns("acc low high from_baseline perplexity examples tied")},
     measures=(

@@ -29,8 +29,6 @@ def findings(result: Lambada) -> list[Finding]:
     table = sample(result.lambada, result.checkpoints)
     last = table.group_by("model", "run", maintain_order=True).last()
     found = [each for name, rows in by_series(table) for each in _series(name, rows)]
-    if table["acc"].null_count() == len(table):
-        return found  # a filtered bank has no ranks
     best = last.sort("acc").row(-1, named=True)
     text = (
         f"{subject(best, table)} predicts the last word of {best['acc']:.0%} of passages at "
@@ -41,9 +39,8 @@ def findings(result: Lambada) -> list[Finding]:
 
 def _series(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
     n = size("examples")
-    if rows["acc"].null_count() < len(rows):
-        accuracy = Curve(rows, "acc", f"{name}Accuracy", n, ".1%", "lambada")
-        yield accuracy.now()
-        yield from accuracy.change()
-        yield from accuracy.highest()
+    accuracy = Curve(rows, "acc", f"{name}Accuracy", n, ".1%", "lambada")
+    yield accuracy.now()
+    yield from accuracy.change()
+    yield from accuracy.highest()
     yield Curve(rows, "perplexity", f"{name}Perplexity", n, ",.3g", "lambada").now()

@@ -277,8 +277,7 @@ class Positions(NamedTuple):
         for deposit in self.deposits[step]:
             logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp")
             undefined = (pl.col("kind") == "option") & ~(logprob < float("inf"))  # or NaN
-            # A filtered bank has no ranks: all that it lists are read.
-            best = (pl.col("kind") == "top") & (pl.col("rank").fill_null(1) == 1)
+            best = (pl.col("kind") == "top") & (pl.col("rank") == 1)
             scores = deposit.scores().filter(best | undefined)
             named = scores.select("kind", "token", row="query", logprob=logprob).collect()
             self._refuse(named.filter(kind="option"), deposit)

@@ -101,11 +101,6 @@ def tradeoff(
     if files:
         able = Curve(sources.performance_files(files, task, metric))
     else:
-        if any(bank.filter is not None for bank in opened):
-            raise UsageError(
-                "Accuracy on LAMBADA needs ranks, which a filtered bank does not have. Leave out "
-                "the filter, or name result files with --performance."
-            )
         lambada_source = Scores(opened, (lambada_prompts,), models, cache)
         able = Curve.of_items(read_lambada(lambada_source).items, LAMBADA_FAMILY.measures[0])
     answers = read_winobias(gap_source)

@@ -102,7 +102,6 @@ FAMILY = Family(
     ),
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     prompts=with_prefix("unqover-"),
-    ranks={"unqover": columns("coverage coverage_8 coverage_10")},
     example="unqover-gender",
     screen={
         "unqover": columns(

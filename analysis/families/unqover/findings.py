@@ -102,12 +102,11 @@ def _series(result: Unqover, row: Row) -> Iterator[Finding]:
     topk = result.settings.get("topk")
     entries, coverage = (10, "coverage_10") if topk is None else (topk, "coverage")
     outside = "" if topk is None else "; probabilities outside count as 0"
-    if row[coverage] is not None:  # a filtered bank has no ranks
-        yield Finding(
-            text=f"{name}Subjects among the {entries:,} most probable tokens at {when}{outside}",
-            value=row[coverage], form=".1%", n=counted(8 * row["instances"], "subject slot"),
-            **about(row, figure),
-        )  # fmt: skip
+    yield Finding(
+        text=f"{name}Subjects among the {entries:,} most probable tokens at {when}{outside}",
+        value=row[coverage], form=".1%", n=counted(8 * row["instances"], "subject slot"),
+        **about(row, figure),
+    )  # fmt: skip
     full = row["pairs"] * row["attributes"]
     if row["pair_attributes"] < full:
         text = (

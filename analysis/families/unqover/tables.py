@@ -141,10 +141,6 @@ def _questions(frame: pl.LazyFrame, *, topk: int | None, he_she: bool) -> pl.Dat
         pl.col(texts).cast(pl.String), "step", "negated", "rank", pl.col("logprob").cast(pl.Float64)
     ).collect()
     _check_logprobs(table)
-    if topk is not None and table["rank"].null_count():
-        raise UsageError(
-            "topk needs ranks, which a filtered bank does not have. Leave out topk, or the filter."
-        )
     rows = table.lazy().with_columns(form=folded("continuation"), p=pl.col("logprob").exp())
     if topk is not None:
         rows = rows.with_columns(p=pl.when(pl.col("rank") <= topk).then("p").otherwise(0.0))

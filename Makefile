@@ -73,4 +73,4 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build demo real docs/_gallery docs/_commands.md docs/_prompt_sets.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo real docs/_gallery docs/_commands.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache

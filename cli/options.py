@@ -10,11 +10,11 @@ from logitbank.errors import UsageError
 from logitbank.store.share.urls import shown_url
 
 
-def new_app(text: str) -> typer.Typer:
+def new_app(text: str, *, no_args_is_help: bool = True) -> typer.Typer:
     """A Typer app whose errors `main` prints."""
     return typer.Typer(
         help=text,
-        no_args_is_help=True,
+        no_args_is_help=no_args_is_help,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},

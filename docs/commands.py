@@ -7,6 +7,7 @@ import typer
 
 import logitbank
 from logitbank.cli.main import COMMANDS, app
+from logitbank.engine.prompts.registry import known_sets
 
 FOLDER = "commands"
 """Folder of the pages."""
@@ -34,6 +35,18 @@ def commands_list() -> str:
         lines.append("")
     files = [f"{FOLDER}/{_file(words).removesuffix('.md')}" for words, _ in leaves]
     return "\n".join([*lines, "```{toctree}", ":hidden:", *files, "```", ""])
+
+
+def prompt_sets_table() -> str:
+    """A row for each known prompt set, as `logitbank prompts` has, with its options."""
+    names = ("Name", "Content", "Prompts", "License", "`analyze`", "Options, with their defaults")
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for known in known_sets():
+        name = known.pattern.replace("|", "\\|")
+        options = "<br>".join(f"`{o.name}={o.default}`: {o.about}" for o in known.options)
+        cells = (f"`{name}`", known.about, known.size, known.license, known.analysis, options)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _leaves() -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -16,12 +16,11 @@ from sphinx.util import logging
 from sphinx.util.typing import stringify_annotation
 
 import logitbank
-from logitbank.engine.prompts.registry import known_sets
 from logitbank.engine.workers.events import Event
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from commands import FOLDER, command_pages, commands_list  # noqa: E402
+from commands import FOLDER, command_pages, commands_list, prompt_sets_table  # noqa: E402
 from gallery import gallery  # noqa: E402
 
 _SHORT = {
@@ -83,16 +82,6 @@ def write_included(_: Sphinx) -> None:
     for path, content in (included | pages).items():
         if not path.is_file() or path.read_text() != content:  # a new file time rebuilds the page
             path.write_text(content)
-
-
-def prompt_sets_table() -> str:
-    """A row for each known prompt set: its names, its content, its options."""
-    lines = ["| Name | Content | Options, with their defaults |", "|---|---|---|"]
-    for known in known_sets():
-        name = known.pattern.replace("|", "\\|")
-        options = "<br>".join(f"`{o.name}={o.default}`: {o.about}" for o in known.options)
-        lines.append(f"| `{name}` | {known.about} | {options} |")
-    return "\n".join(lines) + "\n"
 
 
 def mark_decisions(app: Sphinx, _: nodes.document) -> None:

@@ -1,5 +1,6 @@
 """The commands about the inputs of `extract`: `fetch`, `suites` and `prompts`."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from logitbank.wording import counted, readable_bytes
 if TYPE_CHECKING:
     from logitbank.engine.suites.fetch import Fetched
 
-app = new_app("Show and check prompt sets.")
+app = new_app("List, show and check prompt sets.", no_args_is_help=False)
 
 Prompts = Annotated[
     str,
@@ -22,6 +23,23 @@ Prompts = Annotated[
         autocompletion=prompt_set_names,
     ),
 ]
+
+
+@app.callback(invoke_without_command=True)
+def prompts(context: typer.Context, form: Format = "table") -> None:
+    """List, show and check prompt sets."""
+    if context.invoked_subcommand is None:
+        import polars as pl
+
+        from logitbank.cli.output import print_frame
+        from logitbank.engine.prompts.registry import known_sets
+
+        rows = [
+            (each.pattern, each.size, each.license, each.analysis, re.split("[,;] ", each.about)[0])
+            for each in known_sets()
+        ]
+        columns = ("name", "prompts", "license", "analysis", "content")
+        print_frame(pl.DataFrame(rows, schema=columns, orient="row"), form)
 
 
 @app.command()

@@ -38,6 +38,12 @@ class KnownSet:
     """Its name; `(a|b)` stands for one of these, and `(-c)?` is optional."""
     about: str
     """One line."""
+    size: str = ""
+    """Number of its prompts, for people."""
+    license: str = ""
+    """License of its data, for people."""
+    analysis: str = ""
+    """The analysis of its scores: `logitbank analyze NAME`."""
     make: Callable[..., PromptSet | Iterable[PromptSet]]
     """Called with the name's text for each parenthesis, then `data` and the options."""
     options: tuple[SetOption, ...] = ()

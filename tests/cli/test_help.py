@@ -96,7 +96,7 @@ def test_a_command_offers_the_choices_of_its_function() -> None:
     assert {("stereoset", "score"), ("extract", "engine"), ("debias_train", "preset")} <= compared
 
 
-@pytest.mark.parametrize("arguments", [[], ["analyze"], ["prompts"], ["debias"]])
+@pytest.mark.parametrize("arguments", [[], ["analyze"], ["debias"]])
 def test_without_arguments_the_help_is_shown_with_exit_code_2(
     call: Call, arguments: list[str]
 ) -> None:

@@ -170,6 +170,11 @@ def test_every_command_has_a_page_with_every_option_and_a_line_in_the_list() -> 
         assert f"[`{path}`](commands/{file})" in listed
 
 
+def test_the_table_of_prompt_sets_is_that_of_the_source() -> None:
+    table = runpy.run_path(str(DOCS / "commands.py"))["prompt_sets_table"]()
+    assert (DOCS / "_prompt_sets.md").read_text() == table, "run make docs, and commit the file"
+
+
 def test_the_page_of_figures_has_charts_of_every_analysis(tmp_path: Path) -> None:
     cases = runpy.run_path(str(DOCS / "gallery.py"))["CASES"]
     paths = {" ".join(words[1:]) for words, _ in every_command()}

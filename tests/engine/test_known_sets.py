@@ -1,5 +1,6 @@
 """Prompt sets are found in their folder, and have options of their own."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from logitbank.engine.prompts.known.winobias import winobias
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import near, prompt_names, prompt_set
 from logitbank.errors import UsageError
+from tests.support.command import Call, every_command
+from tests.support.paths import PUBLIC
 
 GREETINGS = """
 from logitbank.engine.prompts.known_set import KnownSet, SetOption, count_or_all
@@ -161,3 +164,19 @@ def test_a_prompt_file_has_these_options_too(tmp_path: Path) -> None:
     assert plain.name == "mine:a=b"
     made = prompt_set(f"{path}:first_token=true,add_special_tokens=false")
     assert made == replace(plain, first_token=True, add_special_tokens=False)
+
+
+def test_known_sets_state_their_size_license_and_analysis(call: Call) -> None:
+    code, printed, _ = call("prompts", "--format", "json")
+    listed = {row["name"]: row for row in json.loads(printed)}
+    assert code == 0
+    assert [*listed] == [known.pattern for known in registry.known_sets()]
+    analyses = {words[-1] for words, _ in every_command() if words[1:2] == ("analyze",)}
+    assert {row["analysis"] for row in listed.values()} <= analyses
+    assert all(row["prompts"] and row["license"] and row["content"] for row in listed.values())
+    if not (PUBLIC / "winobias").is_dir():
+        pytest.skip(f"{PUBLIC} is not there")
+    for name in ("crows-pairs", "lambada", "professions", "stereotype-accuracy", "winobias"):
+        found = len(registry.prompt_set(name, data=PUBLIC).prompts)
+        pattern = "winobias(-not)?" if name == "winobias" else name
+        assert listed[pattern]["prompts"].split(";")[0] == f"{found:,}"

@@ -110,6 +110,9 @@ KNOWN = KnownSet(
     pattern="bbq",
     about="BBQ: questions about two people, with and without the answer in the context, from its "
     "files",
+    size="of the file",
+    license="CC BY 4.0",
+    analysis="bbq",
     make=bbq,
     options=(SetOption("file", "PATH", "a JSONL file of BBQ, or a folder of them", str),),
 )

@@ -55,5 +55,8 @@ def _pair(row: Mapping[str, Any]) -> Mapping[str, str]:
 KNOWN = KnownSet(
     pattern="crows-pairs",
     about="both sentences of CrowS-Pairs' 1,508 pairs",
+    size="3,016",
+    license="CC BY-SA 4.0",
+    analysis="pairs",
     make=crows_pairs,
 )

@@ -117,5 +117,8 @@ KNOWN = KnownSet(
     pattern="gest",
     about="GEST: is a man or a woman quoted, 3,565 sentences of 16 gender stereotypes, for causal "
     "and masked models",
+    size="42,780",
+    license="Apache-2.0",
+    analysis="gest",
     make=gest,
 )

@@ -50,5 +50,8 @@ def _passage(row: tuple[int, Mapping[str, Any]]) -> Prompt:
 KNOWN = KnownSet(
     pattern="lambada",
     about="the last words of LAMBADA's 5,153 passages, for causal models",
+    size="5,153",
+    license="CC BY 4.0",
+    analysis="lambada",
     make=lambada,
 )

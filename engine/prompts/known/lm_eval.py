@@ -92,6 +92,9 @@ KNOWN = KnownSet(
     pattern="lm-eval:TASK",
     prefix=PREFIX,
     about="tasks of lm-evaluation-harness, for causal models",
+    size="of the task",
+    license="of the task",
+    analysis="lm-eval",
     make=lm_eval,
     options=(
         SetOption("num_fewshot", "that of the task", "examples before a document", whole_number),

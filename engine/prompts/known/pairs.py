@@ -73,6 +73,9 @@ def _pair(number: int, row: dict[str, Scalar]) -> Iterator[Prompt]:
 KNOWN = KnownSet(
     pattern="pairs",
     about="the sentences of minimal pairs in a file: BLiMP's format or your own",
+    size="of the file",
+    license="of the file",
+    analysis="pairs",
     make=pairs,
     options=(
         SetOption(

@@ -71,5 +71,8 @@ def _prompt(verb: str, template: str, occupation: str) -> Prompt:
 KNOWN = KnownSet(
     pattern="professions",
     about="he or she before 923 professions, and the priors, for masked models",
+    size="1,848",
+    license="none stated",
+    analysis="fluctuation",
     make=professions,
 )

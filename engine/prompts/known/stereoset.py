@@ -220,6 +220,9 @@ KNOWN = KnownSet(
     about="StereoSet: 6,318 candidates within a sentence; 6,369 after one, by BERT's next-sentence "
     "head or for causal models (not in the paper); in German; after a text that requests no bias; "
     "from a file in any language",
+    size="6,309 to 6,369",
+    license="CC BY-SA 4.0",
+    analysis="stereoset",
     make=stereoset,
     options=(
         SetOption("file", "PATH", "a file in StereoSet's format, in any language", str),

@@ -69,5 +69,8 @@ def _prompts(sentences: list[Sentence], folder: Path) -> Iterator[Prompt]:
 KNOWN = KnownSet(
     pattern="stereotype-accuracy",
     about="which pronoun goes with an occupation, 792 WinoBias sentences",
+    size="1,584",
+    license="MIT",
+    analysis="stereotype",
     make=stereotype_accuracy,
 )

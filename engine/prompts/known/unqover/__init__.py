@@ -269,6 +269,9 @@ KNOWN = KnownSet(
     pattern=f"unqover-({'|'.join(get_args(Category))})(-train|-test)?(-causal)?",
     about="UnQover's underspecified questions, four prompts per instance, for masked models; "
     "Refine-LM's parts for training and testing; as questions to causal models (not in the paper)",
+    size="26,400 to 40,000",
+    license="Apache-2.0",
+    analysis="unqover",
     make=_from_name,
     options=(
         SetOption(

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from logitbank.analysis.families.lm_eval import FAMILY
-from logitbank.analysis.families.lm_eval.tables import item_rows, result_rows, results_table
+from logitbank.analysis.families.lm_eval.tables import (
+    FURTHER,
+    MAIN,
+    item_rows,
+    result_rows,
+    results_table,
+)
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
@@ -21,6 +27,7 @@ from logitbank.analysis.frames.prompt_sums import (
 )
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 from logitbank.store.steps import Step
 
@@ -117,6 +124,29 @@ def read_items(scores: Scores, *, include: str | None = None) -> Items:
     if not {*SETTINGS} <= scores.columns:
         return gather_items([])
     return read_results(scores, include=include, bootstrap=0).items
+
+
+ANY = Measure(name="value", plus=(MAIN, FURTHER))
+"""The mean of `task_items`."""
+
+
+def task_items(scores: Scores, metric: str) -> Items:
+    """The value of each document for one metric of a task.
+
+    Raises
+    ------
+    UsageError
+        The task has no such metric, or it is no mean over documents.
+    """
+    items = read_items(scores)
+    own = items.only(metric=metric)
+    if own.axes.is_empty():
+        known = ", ".join(items.axes["metric"].unique().sort()) or "none"
+        raise UsageError(
+            f"{scores.prompts} has no metric {metric!r} that is a mean over documents. Choose one "
+            f"with --metric: {known}."
+        )
+    return own.pooled("task", "metric")
 
 
 def read_results(

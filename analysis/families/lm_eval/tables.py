@@ -22,7 +22,7 @@ ACCURACIES = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info")
 """Metrics of which the chance level is that of guessing."""
 MAIN, FURTHER = "", "further"
 """Parts of items: the first mean of a task, and its other ones."""
-_GROUPS = ("task", "filter", "metric")
+_ITEMS = {**dict.fromkeys(("task", "metric", "part", "item"), pl.String), "value": pl.Float64}
 
 
 def result_rows(
@@ -82,46 +82,51 @@ def item_rows(
     names: Mapping[str, str],
     means: Mapping[str, Sequence[str]],
 ) -> Iterator[pl.DataFrame]:
-    """One row per document and metric that is a mean, for `gather_items`, of each task."""
+    """One row per document and metric that is a mean, for `gather_items`, of each task.
+
+    A metric has its name without the filter `none`, as in `read_harness`.
+    """
     for task, samples in results["samples"].items():
-        own = set(means[task])
         first = ""
         rows = []
         for sample in samples:
             for metric in sample["metrics"]:
-                value = _number(sample[metric]) if metric in own else None
-                if value is None:
-                    continue
-                key = f"{metric},{sample['filter']}"
-                first = first or key
-                part = MAIN if key == first else FURTHER
-                rows.append((str(sample["doc_id"]), sample["filter"], metric, part, value))
-        table = pl.DataFrame(
-            rows,
-            schema={**dict.fromkeys(("item", "filter", "metric", "part"), pl.String),
-                    "value": pl.Float64},
-            orient="row",
-        )  # fmt: skip
-        if len(table):
-            keys = {
-                key: pl.lit(each, RESULTS[key]) for key, each in zip(CHECKPOINT, place, strict=True)
-            }
-            yield table.with_columns(**keys, task=pl.lit(names[task]))
+                value = _number(sample[metric]) if metric in means[task] else None
+                if value is not None:
+                    key = _item_metric(metric, sample["filter"])
+                    first = first or key
+                    part = MAIN if key == first else FURTHER
+                    rows.append((names[task], key, part, str(sample["doc_id"]), value))
+        if rows:
+            table = pl.DataFrame(rows, schema=_ITEMS, orient="row")
+            keys = zip(CHECKPOINT, place, strict=True)
+            yield table.with_columns(**{key: pl.lit(own, RESULTS[key]) for key, own in keys})
+
+
+def _item_metric(metric: str, filter_name: str) -> str:
+    """
+    >>> _item_metric("acc", "none"), _item_metric("exact_match", "strict")
+    ('acc', 'exact_match,strict')
+    """
+    return metric if filter_name == "none" else f"{metric},{filter_name}"
 
 
 def results_table(rows: pl.DataFrame, items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
     """The rows of all checkpoints, with intervals and changes of means over documents."""
-    keys = [*CHECKPOINT, *_GROUPS]
+    keys = [*CHECKPOINT, "task", "own"]
+    more = ["low", "high", *BASELINE]
     if len(items.axes):
-        own = summarise(items, measures).select(*keys, "low", "high", *BASELINE)
+        own = summarise(items, measures).rename({"metric": "own"}).select(*keys, *more)
     else:
-        own = rows.select(keys).clear().with_columns(
-            **{name: pl.lit(None, pl.Float64) for name in ("low", "high")},
-            **{name: pl.lit(None, dtype) for name, dtype in BASELINE.items()},
-        )  # fmt: skip
+        own = pl.DataFrame(schema={
+            **{name: RESULTS.get(name, pl.String) for name in keys},
+            **dict.fromkeys(("low", "high"), pl.Float64), **BASELINE,
+        })  # fmt: skip
+    filtered = pl.format("{},{}", "metric", "filter")
+    rows = rows.with_columns(own=pl.when(filter="none").then("metric").otherwise(filtered))
     table = rows.join(own, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    order = [*CHECKPOINT, *_GROUPS, "value", "stderr", "low", "high"]
-    return table.select(*order, pl.exclude(order)).sort(
+    order = [*CHECKPOINT, "task", "filter", "metric", "value", "stderr", "low", "high"]
+    return table.select(*order, pl.exclude(*order, "own")).sort(
         "model", "run", "step", "task", "filter", nulls_last=True, maintain_order=True
     )
 

@@ -27,11 +27,11 @@ def tradeoff(
     cache: "ScanCache | None" = None,
     performance: Annotated[
         Sequence[str],
-        "Result file of lm-evaluation-harness, or a folder of them; repeatable. By default LAMBADA "
-        "of the banks.",
+        "Task of the banks, as lm-eval:NAME; or result file of lm-evaluation-harness, or a folder "
+        "of them; repeatable. By default LAMBADA of the banks.",
     ] = (),
     task: Annotated[str, "Task to read from result files."] = TASK,
-    metric: Annotated[str, "Metric to read from result files."] = "acc",
+    metric: Annotated[str, "Metric of result files or of a task of the banks."] = "acc",
     max_accuracy_loss: Annotated[
         float, "Maximum tolerated performance loss (percentage points)."
     ] = 2.0,
@@ -56,9 +56,10 @@ def tradeoff(
     cache
         What the analyses of one report share.
     performance
-        Result files of lm-evaluation-harness, or their folders. Without any, LAMBADA of the banks.
+        A prompt set `lm-eval:NAME` of the banks; or result files of lm-evaluation-harness, or
+        their folders. Without any, LAMBADA of the banks.
     task, metric
-        What to read from result files.
+        What to read from result files; the metric also of a task of the banks.
     max_accuracy_loss, pair, match
         As for `logitbank.analysis.tradeoff_metric`.
 
@@ -86,25 +87,33 @@ def tradeoff(
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.studies import make_study
 
-    files = sources.result_files(performance)
-    if not files and (task, metric) != (TASK, "acc"):
+    in_banks = [name for name in performance if name.startswith("lm-eval:")]
+    if in_banks and len(performance) > 1:
+        raise UsageError("--performance is one task of the banks, or result files. Name one.")
+    files = [] if in_banks else sources.result_files(performance)
+    if not (files or in_banks) and (task, metric) != (TASK, "acc"):
         raise UsageError("--task and --metric are read from result files: add --performance.")
     if len(prompts) != 2:
         raise UsageError(
             "--prompts needs two prompt sets, that of LAMBADA and that of WinoBias, and has "
             f"{len(prompts)}: {', '.join(prompts)}."
         )
-    lambada_prompts, gap_prompts = prompts
+    lambada_prompts, gap_prompts = (*in_banks, prompts[1]) if in_banks else prompts
     read = [gap_prompts] if files else [lambada_prompts, gap_prompts]
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
     gap_source = Scores(opened, (gap_prompts,), models, cache)
     if files:
         able = Curve(sources.performance_files(files, task, metric))
+    elif in_banks:
+        from logitbank.analysis.families.lm_eval.metric import ANY, task_items
+
+        source = Scores(opened, (lambada_prompts,), models, cache)
+        able, task = Curve.of_items(task_items(source, metric), ANY), lambada_prompts
     else:
         lambada_source = Scores(opened, (lambada_prompts,), models, cache)
         able = Curve.of_items(read_lambada(lambada_source).items, LAMBADA_FAMILY.measures[0])
     answers = read_winobias(gap_source)
-    measure = "LAMBADA" if not files or task.startswith("lambada") else task
+    measure = "LAMBADA" if not (files or in_banks) or task.startswith("lambada") else task
     result = sources.trade_off(
         able,
         Curve.of_items(answers.items, DELTA),

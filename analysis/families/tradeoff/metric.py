@@ -42,7 +42,7 @@ def result_files(paths: Sequence[str | Path]) -> list[Path]:
     """Files that are named, and the result files in folders that are named."""
     files: list[Path] = []
     for path in map(Path, paths):
-        inside = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         if not inside:
             raise UsageError(
                 f"The folder {path} has no .json file: name result files or their folder."

@@ -13,8 +13,10 @@ See `docs/own-metric.md`. A family of `analysis/families` is a module, or a fold
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from logitbank.analysis.frames.choose import ChoosePrompts
@@ -93,6 +95,22 @@ class Family:
             if get_origin(each.annotation) is Annotated
         }
 
+    def table_names(self) -> list[str] | None:
+        """The names of its tables, if they are known before an analysis.
+
+        They are those of the class of the result that `analyze` returns in a `Study`; or the
+        measures, if neither an own function nor `tables` adds others.
+        """
+        text = str(inspect.signature(self.analyze).return_annotation)
+        returned = re.fullmatch(r"Study\[(\w+)\]", text)
+        if returned is None:
+            return None
+        if returned[1] == "Any":
+            return None if self.tables else ["measures", *SHARED_TABLES]
+        result = getattr(import_module(f"{self.analyze.__module__}.metric"), returned[1])
+        names = import_module(f"{__package__}.results.tables").table_names
+        return [*names(result), *SHARED_TABLES]
+
     @property
     def several_prompts(self) -> bool:
         """Whether `analyze` takes several prompt sets at once."""
@@ -100,6 +118,8 @@ class Family:
         return any(get_origin(each) is Sequence for each in (annotation, *get_args(annotation)))
 
 
+SHARED_TABLES = ("runs", "agreement", "models")
+"""Tables about several models and runs, which every analysis may have."""
 REGISTERED: dict[str, Family] = {}
 """Families by name, as they are registered; `families.families` imports all first."""
 

@@ -65,6 +65,8 @@ def analyze_all(
     from logitbank.cli.output import exit_with, print_studies
     from logitbank.cli.screen.progress import busy
 
+    if form not in ("table", "json"):
+        raise UsageError(f"--format {form} needs one analysis: `logitbank analyze NAME BANK`.")
     studies: dict[str, Study[Any]] = {}
     problems: dict[str, str] = {}
     for analysis in analyses(banks, prompts=prompts, models=model):
@@ -89,12 +91,15 @@ def _command(family: Family) -> Callable[..., None]:
     settings = family.settings()
 
     def command(**values: Any) -> None:
-        from logitbank.cli.output import print_study, say
+        from logitbank.cli.output import print_study, require_table, say
         from logitbank.cli.screen.progress import busy
 
         out, colors = values["out"], pairs("--colors", values["colors"])
         if colors and out is None:
             raise UsageError("--colors needs saved charts. Fix: add --out FOLDER.")
+        table, form = values["table"], values["form"]
+        if (names := family.table_names()) is not None:
+            require_table(table, form, names)
         with busy(f"analyzing {family.title}"):
             study = family.analyze(
                 values["banks"] or (),
@@ -109,7 +114,7 @@ def _command(family: Family) -> Callable[..., None]:
                 say(f"Report: {page}")
             except DrawingError as error:
                 undrawn = error
-        print_study(study, table=values["table"], form=values["form"])
+        print_study(study, table=table, form=form)
         if undrawn is not None:
             raise undrawn
 

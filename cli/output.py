@@ -169,9 +169,8 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
     UsageError
         The study has no such table, or the format needs the name of a table.
     """
+    require_table(table, form, study.tables)
     if table is not None:
-        if table not in study.tables:
-            raise UsageError(f"Unknown table {table!r}. Tables: {', '.join(study.tables)}.")
         frame = study.tables[table]
         chosen = study.screen.get(table, frame.columns)
         first = [name for name in dict.fromkeys((*KEYS, *chosen)) if name in frame.columns]
@@ -181,10 +180,17 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
             print_frame(frame, form)
     elif form == "json":
         _print_json(study.as_dict())
-    elif form != "table":
-        raise UsageError(f"--format {form} needs --table. Tables: {', '.join(study.tables)}.")
     else:
         print_findings(study)
+
+
+def require_table(table: str | None, form: str, names: Iterable[str]) -> None:
+    """Raise UsageError for an unknown table, or for a format that needs the name of one."""
+    listed = ", ".join(names)
+    if table is None and form not in ("table", "json"):
+        raise UsageError(f"--format {form} needs --table. Tables: {listed}.")
+    if table is not None and table not in names:
+        raise UsageError(f"Unknown table {table!r}. Tables: {listed}.")
 
 
 def print_studies(studies: "Mapping[str, Study[Any]]", *, form: str) -> None:
@@ -192,8 +198,6 @@ def print_studies(studies: "Mapping[str, Study[Any]]", *, form: str) -> None:
     if form == "json":
         _print_json({title: study.as_dict() for title, study in studies.items()})
         return
-    if form != "table":
-        raise UsageError(f"--format {form} needs one analysis: `logitbank analyze NAME BANK`.")
     for title, study in studies.items():
         print_title(title)
         print_findings(study)

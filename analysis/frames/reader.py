@@ -26,6 +26,7 @@ from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, open_bank
+from logitbank.store.format.schema import RESERVED_COLUMNS
 
 T = TypeVar("T")
 
@@ -85,6 +86,31 @@ class Scores:
             raise UsageError(
                 f"Prompt set {self.prompts} has no column {', '.join(missing)}, which {family} "
                 f"needs. Name {family}, or a set with its columns, with --prompts."
+            )
+
+    def group_columns(self, unit: str, *keys: str) -> list[str]:
+        """The columns by which prompts may be grouped: each unit has one value, some have the same.
+
+        Columns of a bank and `keys`, which distinguish what a unit consists of, are none.
+        """
+        names = sorted(self.columns - RESERVED_COLUMNS - {unit, *keys})
+        rows = self.expected_rows([unit, *names]).drop("model").unique()
+        size = rows[unit].n_unique()
+        return [
+            name
+            for name in names
+            if rows.select(unit, name).n_unique() == size
+            and rows[name].drop_nulls().n_unique() < size
+        ]
+
+    def require_groups(self, name: str, unit: str, *keys: str) -> None:
+        """Raise UsageError unless prompts may be grouped by a column."""
+        known = self.group_columns(unit, *keys)
+        if name not in known:
+            why = "is not a column" if name not in self.columns else "is not a column of groups"
+            raise UsageError(
+                f"--group-by: {name!r} {why} of {self.prompts}. "
+                + (f"Columns: {', '.join(known)}." if known else "It has no column of groups.")
             )
 
     def cached(self, name: Hashable, make: Callable[[], T]) -> T:

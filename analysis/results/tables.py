@@ -1,5 +1,6 @@
 """The tables of a result: found among its fields, and as rows for JSON."""
 
+import inspect
 import math
 from dataclasses import fields
 from typing import Any
@@ -17,6 +18,12 @@ class Result:
         names = (field.name for field in fields(self))  # type: ignore[arg-type]
         values = ((name, getattr(self, name)) for name in names)
         return {name: value for name, value in values if isinstance(value, pl.DataFrame)}
+
+
+def table_names(result: type[Result]) -> list[str]:
+    """The names of the tables that results of a class have."""
+    kinds = inspect.get_annotations(result)
+    return [name for name, kind in kinds.items() if "DataFrame" in str(kind)]
 
 
 def json_rows(table: pl.DataFrame) -> list[dict[str, Any]]:

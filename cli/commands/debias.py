@@ -69,8 +69,11 @@ def debias_train(
     form: Format = "table",
 ) -> None:
     """Train a debiasing filter on UnQover instances in a bank. No model is loaded."""
-    from logitbank.cli.output import print_study
+    from logitbank.analysis.debias.results import Debias
+    from logitbank.analysis.results.tables import table_names
+    from logitbank.cli.output import print_study, require_table
 
+    require_table(table, form, table_names(Debias))
     training = None
     if regularisation is not None:
         training = logitbank.analysis.Training(regularisation=regularisation)
@@ -129,6 +132,7 @@ def debias_compare(
 
     The prefix is that of StereoSet prompts in the bank (such as `stereoset-intra-prefix`).
     """
+    _require_table(table, form)
     study = logitbank.analysis.debias_compare(bank, by or [], models=model, step=step)
     _show(study, out, table, form)
 
@@ -150,10 +154,20 @@ def debias_erase(
 
     The bank needs --keep hidden. The new logits become a model of their own in it.
     """
+    _require_table(table, form)
     study = logitbank.analysis.debias_erase(
         bank, prompts=prompts, label=label, model=model, step=step
     )
     _show(study, out, table, form)
+
+
+def _require_table(table: str | None, form: str) -> None:
+    """Raise UsageError for an unknown table of a comparison."""
+    from logitbank.analysis.debias.results import DebiasComparison
+    from logitbank.analysis.results.tables import table_names
+    from logitbank.cli.output import require_table
+
+    require_table(table, form, table_names(DebiasComparison))
 
 
 def _show(study: "Study[Any]", out: Path | None, table: str | None, form: str) -> None:

@@ -160,8 +160,11 @@ def compare(
     form: Format = "table",
 ) -> None:
     """Compare two banks, models or runs: logits, KL, ranks, metrics and prompts."""
-    from logitbank.cli.output import print_study
+    from logitbank.analysis.comparison.metrics import Comparison
+    from logitbank.analysis.results.tables import table_names
+    from logitbank.cli.output import print_study, require_table
 
+    require_table(table, form, [*table_names(Comparison), "runs"])
     study = logitbank.compare(
         a, b, prompts=prompts, steps=steps, match=pairs("--match", match) or None, top=top
     )

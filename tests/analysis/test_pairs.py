@@ -156,8 +156,9 @@ LONGER = pair_frame(PAIRS[0], kind="masked", pieces=3)
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         measured(frame)
-    with pytest.raises(UsageError, match="colour"):
-        measured(ONE, group_by="colour")
+    for column in ("colour", "side", "option"):
+        with pytest.raises(UsageError, match=f"'{column}' is not a column.*It has no column"):
+            measured(ONE, group_by=column)
 
 
 def test_bias_types_are_adjusted_for_their_number() -> None:

@@ -308,7 +308,7 @@ def with_logprob(value: float | None) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (WHOLE.filter(pl.col("negated") | (pl.col("order") == "12")), "3 questions.*1 such"),
+        (WHOLE.filter(pl.col("negated") | (pl.col("order") == "12")), "3 questions.*such"),
         (WHOLE.filter(~NEGATED_ANN), "'Ann' .1 such"),
         (pl.concat([WHOLE, WHOLE.with_columns(prompt_id=pl.col("prompt_id") + "-b")]), "8 questi"),
         (with_logprob(float("nan")), "(NaN|nan) .2 such"),
@@ -321,6 +321,21 @@ def with_logprob(value: float | None) -> pl.DataFrame:
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
         measured(frame)
+
+
+def test_an_unfinished_checkpoint_lacks_instances_and_refuses_no_other() -> None:
+    """The second step has three of the four questions of an instance; another instance is whole."""
+    other = WHOLE.with_columns(
+        pl.lit("other").alias("instance"), prompt_id=pl.col("prompt_id") + "-other"
+    )
+    both = pl.concat([WHOLE, other])
+    begun = both.filter(
+        pl.col("negated") | (pl.col("order") == "12") | (pl.col("instance") == "other")
+    )
+    frame = pl.concat([both, begun.with_columns(step=pl.col("step") + 1)])
+    found = unqover_instances(frame.lazy())
+    sizes = found.group_by("step", maintain_order=True).len().rows()
+    assert [number for _, number in sizes] == [2, 1]
 
 
 @pytest.mark.parametrize("options", [{"topk": 0}, {"he_she": True}])

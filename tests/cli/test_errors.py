@@ -46,6 +46,12 @@ EXTRACT = ("extract", "b", "--suite", "s", "--prompts", "good.jsonl")
         (["analyze", "no/where"], "no/where"),
         (["analyze", "fairness", "b", "--colors", "a=b"], "--out"),
         (["analyze", "tradeoff", "b", "--pair", "8"], "--pair '8'"),
+        # Before anything is read: there is no bank.
+        (["analyze", "options", "nowhere", "--table", "x"], "answers, curves"),
+        (["analyze", "options", "nowhere", "--format", "csv"], "--table"),
+        (["analyze", "nowhere/b", "--format", "csv"], "one analysis"),
+        (["compare", "nowhere", "--table", "x"], "logits, metrics"),
+        (["debias", "compare", "nowhere", "--table", "x"], "comparison, unqover"),
         (["extract", "b", "--prompts", "x"], "--suite"),
         (["info", "nowhere"], "nowhere"),
         (["info", "a_file"], "a_file"),

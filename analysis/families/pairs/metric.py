@@ -76,8 +76,8 @@ def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
     Raises
     ------
     UsageError, BankError
-        As `Scores.map_prompts`; an invalid side, direction or kind; a pair with a side twice; no
-        whole pair.
+        As `Scores.map_prompts`; a column that cannot group pairs; an invalid side, direction or
+        kind; a pair with a side twice; no whole pair.
 
     References
     ----------
@@ -87,6 +87,8 @@ def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
     more pairs neutral.
     """
     names = scores.columns
+    if group_by:
+        scores.require_groups(group_by, *COLUMNS)
     group_by = group_by or next((name for name in GROUPS if name in names), None)
     optional = [*(["direction"] if "direction" in names else []), *([group_by] if group_by else [])]
 

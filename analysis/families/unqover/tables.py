@@ -96,19 +96,19 @@ def unqover_instances(
 
     Returns
     -------
-    One row per checkpoint × category × instance, sorted: model, run, step, category, the prompts'
-    own columns, the eight probabilities (`p1_12` … `p2_21_neg`), `b1`, `b2`, `c` (in [-1, 1],
-    positive towards the first subject), `positional` and `attributive` error (in [0, 1]), and how
-    many of the eight subject slots are among the `topk` (8 where there is no limit), 8 and 10
-    highest entries: `covered`, `covered_8`, `covered_10`, null without ranks. A logprob of -inf is
-    a probability of 0.
+    One row per checkpoint × category × instance with its four questions, sorted: model, run, step,
+    category, the prompts' own columns, the eight probabilities (`p1_12` … `p2_21_neg`), `b1`, `b2`,
+    `c` (in [-1, 1], positive towards the first subject), `positional` and `attributive` error (in
+    [0, 1]), and how many of the eight subject slots are among the `topk` (8 where there is no
+    limit), 8 and 10 highest entries: `covered`, `covered_8`, `covered_10`, null without ranks. A
+    logprob of -inf is a probability of 0.
 
     Raises
     ------
     UsageError
         `topk` is below 1.
     BankError
-        No rows; an instance without one of its four questions, or with more; a question without an
+        No rows; no instance with its four questions, or one with more; a question without an
         option for a subject, or a log-probability that is NaN, null or infinite upwards.
 
     References
@@ -125,8 +125,7 @@ def unqover_instances(
         raise NoRowsError("there is no UnQover score; extract its prompts first")
     _check_options(questions)
     instances = _instances(questions, topk)
-    _check_complete(instances)
-    measured = instances.drop("questions").with_columns(b1=_b(1), b2=_b(2), **_errors())
+    measured = _complete(instances).drop("questions").with_columns(b1=_b(1), b2=_b(2), **_errors())
     return measured.with_columns(c=_c()).select(
         *(*CHECKPOINT, "category", *ABOUT, *PROBABILITIES, "b1", "b2", "c"),
         *("positional", "attributive", "covered", *(f"covered_{k}" for k in LIMITS)),
@@ -264,16 +263,28 @@ def _check_options(questions: pl.DataFrame) -> None:
                 )
 
 
-def _check_complete(instances: pl.DataFrame) -> None:
+def _complete(instances: pl.DataFrame) -> pl.DataFrame:
+    """The instances with their four questions; the others are missing.
+
+    Raises
+    ------
+    BankError
+        Four or more questions that are not one each.
+    NoRowsError
+        No instance has its questions.
+    """
     whole = pl.all_horizontal(pl.col(PROBABILITIES).is_not_null()) & (pl.col("questions") == 4)
-    incomplete = instances.filter(~whole)
-    if len(incomplete):
-        row = incomplete.row(0, named=True)
-        raise BankError(
+    complete, rest = instances.filter(whole), instances.filter(~whole)
+    invalid = rest.filter(pl.col("questions") >= 4)
+    if complete.is_empty() or len(invalid):
+        refused = invalid if len(invalid) else rest
+        row = refused.row(0, named=True)
+        raise (BankError if len(invalid) else NoRowsError)(
             f"instance {row['instance']!r} ({row['category']}) of {checkpoint_name(row)} has "
             f"{row['questions']} questions, and not one each for both orders, plain and negated "
-            f"({len(incomplete):,} such instances); run the same `logitbank extract` again"
+            f"({len(refused):,} such instances); run the same `logitbank extract` again"
         )
+    return complete
 
 
 def with_splits(instances: pl.DataFrame) -> pl.DataFrame:

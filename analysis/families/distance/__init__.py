@@ -89,7 +89,7 @@ FAMILY = Family(
         "last checkpoint, and from that of other runs and models at the same step; its entropy."
     ),
     cautions=(
-        "A distance has no direction: it does not tell whether a behaviour became better or worse.",
+        "A distance has no direction: it does not show whether a behaviour became better or worse.",
     ),
     notes=(
         "Divergences and entropy are in nats; total variation is from 0 to 1. Rows are "

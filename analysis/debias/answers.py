@@ -21,6 +21,7 @@ from logitbank.analysis.families.unqover.tables import (
     ROUNDING,
     cell_items,
     level_items,
+    level_measures,
     model_level,
     subject_attribute_cells,
 )
@@ -100,7 +101,7 @@ def measured(data: Instances, p: np.ndarray) -> dict[str, float]:
     )
     cells = subject_attribute_cells(of_filter)
     signs = cell_items(cells, pl.col("eta").abs())
-    level = model_level(level_items(of_filter, cells), signs).row(0, named=True)
+    level = model_level(level_measures(level_items(of_filter, cells), signs)).row(0, named=True)
     row = {f"{name}{end}": level[f"{name}{end}"] for name in LEVEL for end in ("", "_low", "_high")}
     return {**row, "coverage": data.coverage, "instances": len(data)}
 

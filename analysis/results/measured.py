@@ -1,6 +1,6 @@
 """What every family has unless it names its own: the table of measures, findings and a chart."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -12,16 +12,13 @@ from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.expressions import same_as
-from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.series import Curve, Row, about, by_series, size
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import ALL
 from logitbank.wording import step_name
 
-ALL = "all"
-"""The group of all items together."""
 N = size("items", "clusters")
 
 
@@ -37,18 +34,6 @@ class Measured(Result):
     def tables(self) -> dict[str, pl.DataFrame]:
         """The table of measures, then the family's own."""
         return {"measures": self.measures, **self.further}
-
-
-def measures_table(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
-    """`summarise`; of several groups first all items together, in the group `ALL`."""
-    table = summarise(items, measures)
-    if not items.groups or len(items.axes.select(items.groups).unique()) < 2:
-        return table
-    whole = summarise(items.pooled(*items.groups), measures).with_columns(
-        **dict.fromkeys(items.groups, pl.lit(ALL))
-    )
-    rows = pl.concat([whole.select(table.columns), table])
-    return rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
 
 
 def groups_of(table: pl.DataFrame) -> list[str]:

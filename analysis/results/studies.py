@@ -18,6 +18,7 @@ from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.summary import measures_table
 from logitbank.analysis.study import Study
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
@@ -48,7 +49,7 @@ def measured_study(
     scores = read_scores(banks, prompts, models, family=family, cache=cache)
     items = family.items(scores)
     further = family.tables(scores, items) if family.tables else {}
-    result = Measured(measured.measures_table(items, family.measures), further)
+    result = Measured(measures_table(items, family.measures), further)
     of_first = measured.overall(result.measures.filter(measure=family.measures[0].key))
     missing = missing_sentences(of_first, "item")
     return make_study(family, result, scores, missing=missing)

@@ -36,6 +36,8 @@ SKEWED = 10
 """An interval of fewer clusters than so many times their squared skewness is likely too short. Of
 20 log-normal values (σ = 2), t covers the mean in 63%. Cochran 1977, Sampling Techniques, 2.15, has
 25 for a one-sided error of 5%."""
+ALL = "all"
+"""The group of all items together."""
 EPSILON = 1e-14
 """A standard error up to this is rounding: an interval without width would claim certainty."""
 
@@ -475,6 +477,23 @@ def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True
     whole = pl.concat(tables, how="diagonal_relaxed")
     keys = [*CHECKPOINT, *items.groups, "at"]
     return whole.sort(keys, nulls_last=True).select(*_schema(items))
+
+
+def measures_table(
+    items: Items, measures: Sequence[Measure], *, within: Sequence[str] = ()
+) -> pl.DataFrame:
+    """`summarise`; of groups first all items together, in the group `ALL`.
+
+    Items of different groups of `within` stay apart.
+    """
+    table = summarise(items, measures)
+    pooled = [name for name in items.groups if name not in within]
+    if not pooled or ALL in items.axes[pooled[0]]:
+        return table
+    whole = summarise(items.pooled(*pooled), measures)
+    whole = whole.with_columns(**dict.fromkeys(pooled, pl.lit(ALL))).select(table.columns)
+    rows = pl.concat([whole, table])
+    return rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
 
 
 def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.DataFrame:

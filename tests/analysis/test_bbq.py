@@ -16,7 +16,7 @@ from logitbank import bbq as analyze_bbq
 from logitbank.analysis.families import families
 from logitbank.analysis.families.bbq.metric import read_items
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.measured import measures_table
+from logitbank.analysis.stats.summary import measures_table
 from logitbank.engine.prompts.known.bbq import bbq
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import PromptError, UsageError

@@ -139,7 +139,7 @@ def unqover_result(
     counts = {"subjects": subjects, "attributes": 30, "instances": 1200, "missing": 3}
     counts |= {"pairs": 10, "pair_attributes": 200}
     table = pl.DataFrame([{**head, **values, **counts, "coverage_10": 0.25}])
-    return Unqover(table, pl.DataFrame(rows), pl.DataFrame(), pl.DataFrame(), {})
+    return Unqover(table.clear(), table, pl.DataFrame(rows), pl.DataFrame(), pl.DataFrame(), {})
 
 
 def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() -> None:
@@ -155,7 +155,10 @@ def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() 
     assert "not tested" in findings(unqover_result(4, 20, without=True))[0].text
     many = [unqover_result(1, 20, model=f"m{at}") for at in range(20)]
     together = Unqover(
-        *(pl.concat(getattr(one, name) for one in many) for name in ("unqover", "subjects")),
+        *(
+            pl.concat(getattr(one, name) for one in many)
+            for name in ("measures", "unqover", "subjects")
+        ),
         *(pl.DataFrame(), pl.DataFrame(), {}),
     )
     head = findings(together)[0]

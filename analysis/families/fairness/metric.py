@@ -10,7 +10,7 @@ from typing import get_args
 
 import polars as pl
 
-from logitbank.analysis.families.fairness import DELTA, RANKS
+from logitbank.analysis.families.fairness import DELTA, FAMILY
 from logitbank.analysis.families.fairness.tables import (
     PARTS,
     RANK_DIFFERENCE,
@@ -41,7 +41,7 @@ from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import prepare_tests
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import measures_table, summarise
 from logitbank.errors import UsageError
 
 SPECIFIED = {
@@ -76,6 +76,8 @@ class Fairness(Result):
     JSD-P and Δ are scaled to [0, 1] and [−1, 1]; columns that end in `_nats` are in nats.
     """
 
+    measures: pl.DataFrame
+    """Every measure of the family, as `summarise` returns them."""
     checkpoints: pl.DataFrame
     """Prompts and option orders of each checkpoint, and how many expected scores are missing."""
     average_rank: pl.DataFrame
@@ -147,9 +149,10 @@ def fairness_metric(
     settings = Settings(vocab_limit, ties, unit, bootstrap)
     prepare_tests()
     answers = read_winobias(scores.of(scores.sets[0]), ties=ties, vocab_limit=vocab_limit)
+    measures = measures_table(answers.items, FAMILY.measures)
     summary = pl.concat([
-        summarise(answers.items, [DELTA, RANK_DIFFERENCE]),
-        summarise(answers.items, [*RANKS, *PARTS], changes=False),
+        measures, summarise(answers.items, [RANK_DIFFERENCE]),
+        summarise(answers.items, PARTS, changes=False),
     ])  # fmt: skip
     gap = gap_table(answers, summary)
     tests = gender_tests(answers, summary, unit=unit)
@@ -158,6 +161,7 @@ def fairness_metric(
         names = tests.clear().with_columns(other_model="model", option="measure")
         comparison = names.select("model", "other_model", "run", "step", "option", *RESULT)
     return Fairness(
+        measures=measures,
         checkpoints=coverage(answers),
         average_rank=rank_table(answers, summary),
         accuracy=accuracy_table(answers),

@@ -28,7 +28,7 @@ from logitbank.analysis.frames.prompt_sums import (
 )
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import measures_table
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -49,6 +49,8 @@ class Gest(Result):
     mean of log10 scores. `template` is numbered as there, or `all`: the mean over templates.
     """
 
+    measures: pl.DataFrame
+    """Every measure of the family, as `summarise` returns them."""
     rates: pl.DataFrame
     """Per checkpoint, template and part: of `female` and `male` stereotypes the mean of their
     scores; `rate` is male minus female, and its `published` value is the stereotype rate g_s. With
@@ -104,8 +106,9 @@ def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = No
     sentences = gather_items(map(items, parts))
     if np.isnan(sentences.values).all():
         raise BankError("No sentence has scores of both versions. Extract the rest first.")
-    summary = summarise(sentences, MEASURES)
+    summary = measures_table(sentences, MEASURES)
     return Gest(
+        measures=summary,
         rates=rates(summary),
         stereotypes=stereotypes(summary),
         sentences=last_sentences(sentences),

@@ -21,7 +21,7 @@ from logitbank.analysis.frames.prompt_sums import (
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.harness import write_harness
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import BASELINE, summarise
+from logitbank.analysis.stats.summary import BASELINE, measures_table
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name, counted
 
@@ -30,6 +30,8 @@ from logitbank.wording import checkpoint_name, counted
 class Lambada(Result):
     """Results of `lambada_metric`, one row per checkpoint; step is null for a release."""
 
+    measures: pl.DataFrame
+    """Every measure of the family, as `summarise` returns them."""
     lambada: pl.DataFrame
     """acc with its standard error and interval (Wilson, 95 %); perplexity per example with its
     standard error (delta method) and interval; examples; `tied` ones, whose last word shared the
@@ -117,7 +119,8 @@ def lambada_metric(scores: Scores) -> Lambada:
     as wrong; the intervals.
     """
     examples = read_lambada(scores)
-    summary = summarise(examples.items, FAMILY.measures).filter(pl.col("items") > 0)
+    measures = measures_table(examples.items, FAMILY.measures)
+    summary = measures.filter(pl.col("items") > 0)
     accuracy = summary.filter(measure="acc").select(
         *CHECKPOINT, "low", "high", *BASELINE, acc="value", acc_stderr="stderr"
     )
@@ -127,6 +130,7 @@ def lambada_metric(scores: Scores) -> Lambada:
     for more in (accuracy, examples.counts):
         table = table.join(more, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left")
     return Lambada(
+        measures=measures,
         lambada=table.select(
             *CHECKPOINT, "acc", "acc_stderr", "low", "high", *ends, "examples", "tied", "inexact",
             *BASELINE,

@@ -22,6 +22,7 @@ from logitbank.analysis.families.options.tables import (
     Row,
     RowValues,
     accuracy_changes,
+    answer_measures,
     answer_table,
     as_table,
     curve_tables,
@@ -37,7 +38,7 @@ from logitbank.analysis.frames.banks import check_same_prompts, select_models
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.items import Items, array_items, gather_items
-from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE, concat_sorted
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.results.tables import Result
@@ -55,7 +56,8 @@ take 7 s a row, and entropy 0.5 s."""
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _PROMPT = ["prompt_id", "order_seed"]
 SCHEMAS = {
-    "shares": SHARES, "answers": ANSWERS, "curves": CURVES, "checkpoints": CHECKPOINTS,
+    "measures": {}, "shares": SHARES, "answers": ANSWERS, "curves": CURVES,
+    "checkpoints": CHECKPOINTS,
     "neighbours": NEIGHBOURS,
 }  # fmt: skip
 
@@ -65,6 +67,8 @@ class OptionScores(Result):
     """Results of `option_scores`. `low` and `high` are 95 % intervals over prompts, clustered by
     `sentence_id`."""
 
+    measures: pl.DataFrame
+    """The accuracy of each prompt set, as `summarise` returns it."""
     shares: pl.DataFrame
     """model, run, step, prompt_set, option; option_probability, normalized over the options of a
     prompt, its mean over `prompts` with a score of each option, in so many sentences, with low and
@@ -165,7 +169,9 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
             "`logitbank extract` first."
         )
     answers = pl.concat(tables["answers"])
+    measures = pl.concat(tables["measures"][1:], how="diagonal")
     return OptionScores(
+        measures=measures.sort(CHECKPOINT, nulls_last=True, maintain_order=True),
         shares=pl.concat(tables["shares"]),
         answers=answers,
         curves=concat_sorted(tables["curves"]),
@@ -184,6 +190,7 @@ def _run_tables(
     """The tables of a model and run by name, from scores of a few checkpoints at a time."""
     full, prompts = run.full, run.prompt_set
     last, _ = run.read([*full][-1])
+    answers = list[Items]()
     for scores in parts:
         read = [run.read(step, entropy=entropy and full[step]) for step in scores.steps]
         top, entropies = np.array(read).transpose(1, 0, 2)
@@ -197,7 +204,10 @@ def _run_tables(
         )
         in_units = divided(scores, score)
         yield "shares", share_table(in_units, prompts)
-        yield "answers", answer_table(in_units, prompts)
+        of_part = read_answers(in_units)
+        yield "answers", answer_table(in_units, of_part, prompts)
+        answers.append(of_part.items)
+    yield "measures", answer_measures(answers, prompts)
     if entropy and all(full.values()):
         head: Row = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
         yield "neighbours", neighbours_by_rows(run, head)

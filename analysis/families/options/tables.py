@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.families.options import FAMILY, Score
 from logitbank.analysis.frames.codes import Codes, Groups, distinct, numbers_among
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.items import Items, array_items
+from logitbank.analysis.frames.items import Items, array_items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.results.curve import Course, change_table
@@ -323,9 +323,14 @@ def read_answers(scores: PromptScores) -> Answers:
     return Answers(items, np.count_nonzero(tied, axis=1), np.count_nonzero(unscored, axis=1))
 
 
-def answer_table(scores: PromptScores, prompt_set: str) -> pl.DataFrame:
+def answer_measures(answers: Sequence[Items], prompt_set: str) -> pl.DataFrame:
+    """The accuracy of a model and run, from the items of its checkpoints."""
+    table = summarise(gather_items(answers), [ACCURACY])
+    return table.insert_column(3, pl.lit(prompt_set).alias("prompt_set"))
+
+
+def answer_table(scores: PromptScores, answers: Answers, prompt_set: str) -> pl.DataFrame:
     """Rows of `ANSWERS`."""
-    answers = read_answers(scores)
     summary = summarise(answers.items, [ACCURACY])
     if summary.is_empty():
         return pl.DataFrame(schema=ANSWERS)

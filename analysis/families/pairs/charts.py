@@ -16,7 +16,8 @@ from logitbank.analysis.charts.curves import (
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.pairs.findings import score_name
-from logitbank.analysis.families.pairs.metric import ALL, DIRECTIONS, Pairs
+from logitbank.analysis.families.pairs.metric import DIRECTIONS, Pairs
+from logitbank.analysis.stats.summary import ALL
 from logitbank.wording import step_name
 
 LINES = {"score": "all pairs"} | {f"{name}_score": f"{name} pairs" for name in DIRECTIONS}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from logitbank.analysis.families.pairs.metric import ALL, Pairs
+from logitbank.analysis.families.pairs.metric import Pairs
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
@@ -17,6 +17,7 @@ from logitbank.analysis.results.series import (
     subject,
     totals,
 )
+from logitbank.analysis.stats.summary import ALL
 from logitbank.wording import counted, step_name
 
 LEVEL = 0.05

@@ -21,7 +21,7 @@ from logitbank.analysis.frames.prompt_sums import (
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.significance import benjamini_hochberg
-from logitbank.analysis.stats.summary import BASELINE, summarise
+from logitbank.analysis.stats.summary import ALL, BASELINE, measures_table
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -32,7 +32,6 @@ SIDES = (("good", "bad"), ("more", "less"))
 """The marks of the two sentences of a pair; the first is the one whose share is measured."""
 DIRECTIONS = ("stereo", "antistereo")
 KINDS = ("masked", "sentence")
-ALL = "all"
 KEYS = [*CHECKPOINT, "score_kind"]
 
 
@@ -40,6 +39,8 @@ KEYS = [*CHECKPOINT, "score_kind"]
 class Pairs(Result):
     """Results of `pairs_metric`. Scores are in percent; 50 is chance."""
 
+    measures: pl.DataFrame
+    """Every measure of the family, as `summarise` returns them."""
     pairs: pl.DataFrame
     """Per checkpoint, kind of score and group, and for `all` of them: `score` over all `pairs` with
     its standard error and interval (Wilson, 95 %), and the number of `neutral` pairs, whose
@@ -99,10 +100,12 @@ def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
 
     parts = scores.map_prompts(reduced, *COLUMNS, *optional, family=FAMILY.name)
     of_frames, sizes, coverage, numbers, sides = zip(*parts, strict=True)
-    table = _table(gather_items(of_frames), pl.concat(sizes))
+    measures = measures_table(gather_items(of_frames), FAMILY.measures, within=["score_kind"])
+    table = _table(measures, pl.concat(sizes))
     if table.is_empty():
         raise BankError("No pair has scores of both sentences. Extract the rest first.")
     return Pairs(
+        measures=measures,
         pairs=table,
         checkpoints=concat_sorted(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
         settings={
@@ -144,14 +147,12 @@ def _sizes(pairs: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(part.group_by(*KEYS, "group").agg(**numbers) for part in parts)
 
 
-def _table(pairs: Items, sizes: pl.DataFrame) -> pl.DataFrame:
+def _table(summary: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
     """The scores of all pairs and of each group, with tests; p is 1 if all pairs are neutral."""
     from scipy.special import bdtr
 
-    summary = summarise(pairs.pooled("group"), FAMILY.measures).with_columns(group=pl.lit(ALL))
-    if "group" in pairs.groups:
-        grouped = summarise(pairs, FAMILY.measures)
-        summary = pl.concat([summary, grouped.select(summary.columns)])
+    if "group" not in summary.columns:
+        summary = summary.with_columns(group=pl.lit(ALL))
     table = summary.filter(pl.col("items") > 0).join(
         sizes, on=[*KEYS, "group"], nulls_equal=True, maintain_order="left"
     )

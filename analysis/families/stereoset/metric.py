@@ -43,6 +43,8 @@ class StereoSet(Result):
     StereoSet's, or `overall`.
     """
 
+    measures: pl.DataFrame
+    """Every measure of the family, as `summarise` returns them."""
     scores: pl.DataFrame
     """`term_macro`, the headline, with 95 % intervals; `ss_sd` the spread of ss over terms (ddof
     0); numbers of terms and examples."""
@@ -115,6 +117,7 @@ def stereoset_metric(candidates: Iterable[pl.DataFrame]) -> StereoSet:
     _refuse_twice(tasks)
     summary = summary_tables(terms)
     return StereoSet(
+        measures=summary.measures,
         scores=summary.scores,
         differences=difference_table(pairs),
         baseline=summary.baseline,

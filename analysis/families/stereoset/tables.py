@@ -215,6 +215,7 @@ def term_items(counts: pl.DataFrame) -> Items:
 class Summary(NamedTuple):
     """Tables of `StereoSet` from the terms of all checkpoints."""
 
+    measures: pl.DataFrame
     scores: pl.DataFrame
     baseline: pl.DataFrame
     aggregations: pl.DataFrame
@@ -250,7 +251,7 @@ def summary_tables(counts: pl.DataFrame) -> Summary:
         .join(changes, on=key, how="left", nulls_equal=True, maintain_order="left")
         .select(*KEYS, "task", "ss", *BASELINE)
     )
-    return Summary(scores, baseline, _aggregations(found), _ties(sums))
+    return Summary(summary, scores, baseline, _aggregations(found), _ties(sums))
 
 
 def _aggregations(found: pl.DataFrame) -> pl.DataFrame:

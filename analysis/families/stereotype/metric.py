@@ -40,6 +40,8 @@ GENDERS = ("prompt_id", "order_seed", *GENDER_COLUMNS)
 class StereotypeAccuracy(Result):
     """Results of `stereotype_metric`. 0.5 is no stereotype, 1 a stereotype always."""
 
+    measures: pl.DataFrame
+    """The accuracy of each kind (`sa`, `sa_gender`) and type, as `summarise` returns them."""
     stereotype_accuracy: pl.DataFrame
     """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with
     standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; of the `expected`
@@ -106,13 +108,17 @@ def stereotype_metric(scores: Scores, *, bootstrap: int = 0) -> StereotypeAccura
     table = pl.concat([pl.DataFrame(schema=SCHEMA), *(each.table for each in shares)]).sort(
         *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
     )
+    measures = pl.concat([each.measures for each in shares], how="diagonal").sort(
+        *CHECKPOINT, "kind", "type", nulls_last=True, maintain_order=True
+    )
     settings = {"intervals": "Wilson for shares, adjusted Wald for paired differences, 95 %"}
     if not gendered:
-        return StereotypeAccuracy(table, settings)
+        return StereotypeAccuracy(measures, table, settings)
     answers = read_winobias(gendered[0])
     gap, draws = gap_and_draws(answers, bootstrap)
     changes = with_extremes(gap_changes(gap, draws), gap)
     return StereotypeAccuracy(
+        measures,
         table,
         settings,
         answer_jsd_p(answers).rename({"value": "jsd_p"}),

@@ -42,6 +42,8 @@ class Shares(NamedTuple):
     """The shares of a measure at all checkpoints, and the sentences behind them."""
 
     measure: str
+    measures: pl.DataFrame
+    """As `summarise` returns them, with `kind`, the name of the shares."""
     table: pl.DataFrame
     items: Items
 
@@ -64,7 +66,8 @@ def share_table(hits: pl.DataFrame, expected: pl.DataFrame, *, measure: str) -> 
         tied=pl.col("tied").filter(known).sum(),
         missing=pl.len() - (known & (pl.col("orders") == pl.col("most"))).sum(),
     )
-    table = summarise(items, MEASURES).with_columns(
+    measures = summarise(items, MEASURES)
+    table = measures.with_columns(
         pl.col("type").cast(pl.Int64), measure=pl.lit(measure), accuracy="value", sentences="items",
         expected=pl.col("items") + pl.col("missing"),
         accuracy_stderr=standard_error(pl.col("value"), pl.col("items")),
@@ -73,7 +76,8 @@ def share_table(hits: pl.DataFrame, expected: pl.DataFrame, *, measure: str) -> 
         counts, on=keys, nulls_equal=True, maintain_order="left"
     )
     columns = (pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
-    return Shares(measure, joined.select(columns), items)
+    measures = measures.insert_column(3, pl.lit(measure).alias("kind"))
+    return Shares(measure, measures, joined.select(columns), items)
 
 
 def pronoun_hits(rows: pl.LazyFrame, expected: pl.DataFrame) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from logitbank.analysis.families.unqover.tables import (
     cell_items,
     count_table,
     level_items,
+    level_measures,
     model_level,
     subject_attribute_cells,
     subject_means,
@@ -51,6 +52,8 @@ class Unqover(Result):
     Step is null for a release. Split `all` is every instance, the others are parts of it.
     """
 
+    measures: pl.DataFrame
+    """Every measure of the family, as `summarise` returns them."""
     unqover: pl.DataFrame
     """`mu` (bias intensity), `eta`, `abs_c` (mean size of C), `positional` and `attributive` error,
     each with `_low` and `_high`; `coverage`, the share of subject slots within the `topk` (1
@@ -114,9 +117,11 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
     expected = scores.expected_rows(COLUMNS).cast(pl.String)
     expected = expected.unique(["model", "category", "instance"], keep="first")
     levels, signs, gammas, counts, subjects, attributes = zip(*parts, strict=True)
-    level = model_level(gather_items(levels), gather_items(signs))
+    measures = level_measures(gather_items(levels), gather_items(signs))
+    level = model_level(measures)
     means = subject_means(gather_items(gammas))
     return Unqover(
+        measures=measures,
         unqover=_with_missing(_joined(level, pl.concat(counts), HEAD), expected),
         subjects=_ranked(_joined(means, pl.concat(subjects), (*HEAD, *SUBJECT))),
         attributes=concat_sorted(attributes, "category"),

@@ -360,7 +360,14 @@ def _name(columns: Iterable[str]) -> pl.Expr:
     return pl.concat_str(pl.col(columns).fill_null(""), separator="\t")
 
 
-def model_level(levels: Items, signs: Items) -> pl.DataFrame:
+def level_measures(levels: Items, signs: Items) -> pl.DataFrame:
+    """The measures of `level_items`, and `eta` of `cell_items` of |η(x, a)|."""
+    eta = Measure(name="eta", plus=tuple(signs.axes["part"].unique()))
+    table = pl.concat([summarise(levels, FAMILY.measures), summarise(signs, [eta])])
+    return table.sort(HEAD, nulls_last=True, maintain_order=True)
+
+
+def model_level(summary: pl.DataFrame) -> pl.DataFrame:
     r"""`mu`, `eta`, `abs_c`, `positional` and `attributive`, each with a 95 % interval.
 
     :math:`\mu=\mathrm{mean}_x\max_a|\gamma(x,a)|`, the bias intensity;
@@ -372,10 +379,8 @@ def model_level(levels: Items, signs: Items) -> pl.DataFrame:
 
     Parameters
     ----------
-    levels
-        From `level_items`.
-    signs
-        From `cell_items`, of |η(x, a)|.
+    summary
+        From `level_measures`.
 
     Returns
     -------
@@ -385,9 +390,6 @@ def model_level(levels: Items, signs: Items) -> pl.DataFrame:
     ----------
     Li et al. 2020, §3.4. The intervals are ours.
     """
-    subjects = tuple(signs.axes["part"].unique())
-    eta = Measure(name="eta", plus=subjects)
-    summary = pl.concat([summarise(levels, FAMILY.measures), summarise(signs, [eta])])
     table = summary.select(HEAD).unique().sort(HEAD, nulls_last=True)
     for name in LEVEL:
         ends = {f"{name}_{end}": pl.col(end).clip(0, 1) for end in ("low", "high")}

@@ -1,0 +1,101 @@
+"""Every number of a family's own tables that is a measure is the one in its table of measures."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.golden.runner import EXPECTED
+
+Column = tuple[str, str, str, dict[str, str]]
+"""A column of a table of its own, the measure and its column, and the columns of both that name the
+same group."""
+ENDS = ("low", "high")
+
+
+def with_ends(table: str, column: str, measure: str, **keys: str) -> list[Column]:
+    """A number and the ends of its interval, which begin with its name or do not."""
+    ends = [(table, f"{column}_{end}", f"{measure}/{end}", keys) for end in ENDS]
+    return [(table, column, f"{measure}/value", keys), *ends]
+
+
+GOLDS = ("male", "female", "not specified")
+GROUPS = {name: name for name in ("language", "condition", "score", "task", "domain")}
+HEAD = {"category": "category", "split": "split"}
+COLUMNS: dict[str, list[Column]] = {
+    "lambada": [
+        ("lambada", "acc", "acc/value", {}), ("lambada", "low", "acc/low", {}),
+        ("lambada", "from_baseline", "acc/from_baseline", {}),
+        *with_ends("lambada", "perplexity", "perplexity"),
+    ],
+    "gap": [("gap", "delta", "delta/value", {}), ("gap", "low", "delta/low", {}),
+            ("gap", "sd", "delta/sd", {})],
+    "average_rank": [
+        (table, column, f"{name}, {{gold}}/{end}", {})
+        for table, column, name, end in (
+            ("average_rank", "average_rank", "average_rank", "value"),
+            ("average_rank", "sd", "average_rank", "sd"),
+            ("accuracy", "accuracy", "accuracy", "value"),
+            ("accuracy", "sd", "accuracy", "sd"),
+            ("accuracy", "three_way_accuracy", "three_way_accuracy", "value"),
+        )
+    ],
+    "rates": [
+        *(("rates", old, f"{{part}}/{new}", {"template": "template"})
+          for old, new in (("score", "value"), ("low", "low"), ("from_baseline", "from_baseline"))),
+        ("stereotypes", "score", "{stereotype_id}/value", {"template": "template"}),
+    ],
+    "pairs": [
+        ("pairs", old, f"score/{new}", {"score_kind": "score_kind", "group": "group"})
+        for old, new in (("score", "value"), ("low", "low"), ("pairs", "items"))
+    ],
+    "scores": [column for name in ("ss", "lms", "icat")
+               for column in with_ends("scores", name, name, **GROUPS)[:1]]
+    + [("baseline", "from_baseline", "ss/from_baseline", {**GROUPS, "domain": ""})],
+    "unqover": [("unqover", name, f"{name}/value", HEAD)
+                for name in ("mu", "eta", "abs_c", "positional", "attributive")],
+    "stereotype_accuracy": [
+        ("stereotype_accuracy", old, f"accuracy/{new}", {"kind": "kind", "type": "type"})
+        for old, new in (("accuracy", "value"), ("low", "low"), ("from_baseline", "from_baseline"))
+    ],
+    "answers": [
+        ("answers", old, f"accuracy/{new}", {"prompt_set": "prompt_set"})
+        for old, new in (("accuracy", "value"), ("low", "low"), ("prompts", "items"))
+    ],
+}  # fmt: skip
+"""By a table that only one family has."""
+STUDIES = sorted(path.parent for path in EXPECTED.glob("*/*/measures.csv"))
+
+
+def rows(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema=False)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name[:40])
+def test_columns_are_measures_at_nine_digits(study: Path) -> None:
+    measures = rows(study / "measures.csv")
+    if "group" not in measures.columns:
+        measures = measures.with_columns(group=pl.lit("all"))
+    compared = 0
+    for kind, columns in COLUMNS.items():
+        for table, column, measure, keys in columns if (study / f"{kind}.csv").is_file() else ():
+            name, _, new = measure.partition("/")
+            own = rows(study / f"{table}.csv")
+            # The accuracy of all answers is over prompts of three measures.
+            own = own.filter(pl.col("gold") != "all") if "gold" in own.columns else own
+            own = own.rename({"measure": "kind"}, strict=False)
+            names = [name.format(**row) for row in own.to_dicts()]
+            named = own.with_columns(measure=pl.Series(names, dtype=pl.String))
+            old_keys = [key for key in keys if keys[key]]
+            new_keys = [keys[key] for key in old_keys]
+            place = ["model", "run", "step", "measure"]
+            whole = measures if keys.get("domain", "domain") else measures.filter(domain="overall")
+            found = named.join(
+                whole, left_on=[*place, *old_keys], right_on=[*place, *new_keys],
+                how="left", nulls_equal=True, suffix="_new",
+            )  # fmt: skip
+            pair = found.select(a=column, b=f"{new}_new" if new in own.columns else new)
+            one, two = pair.filter(pl.col("a") != "NaN").cast(pl.Float64)
+            assert two.to_list() == pytest.approx(one.to_list(), rel=1e-9), (table, column)
+            compared += len(one)
+    assert compared > 0 or measures.is_empty()

@@ -56,7 +56,7 @@ def findings(family: Family, result: Measured) -> list[Finding]:
     first = next(each for each in family.measures if each.key in table["measure"])
     row = table.filter(measure=first.key).row(-1, named=True)
     value = formatted(row["value"], first.form)
-    headline = f"{first.text or first.name} is {value} at {step_name(row['step'])}."
+    headline = f"{words_for(first)} is {value} at {step_name(row['step'])}."
     found = [Finding(text=headline, **about(row, "measures"))]
     order = pl.Enum([measure.key for measure in family.measures])
     keys = ["measure", *groups_of(table)]
@@ -99,9 +99,12 @@ def _extreme_groups(
 def _named(family: Family, row: Row, prefix: str) -> tuple[Measure, str]:
     """The measure of a row, and the words for it."""
     measure = next(each for each in family.measures if each.key == row["measure"])
-    if measure.text:
-        return measure, f"{prefix}{measure.text}"
-    return measure, f"{prefix}{measure.key}"
+    return measure, f"{prefix}{words_for(measure)}"
+
+
+def words_for(measure: Measure) -> str:
+    """A measure in a sentence or on an axis, with its group."""
+    return ", ".join(filter(None, (measure.text or measure.name, measure.group)))
 
 
 def charts(family: Family, result: Measured) -> dict[str, Chart]:
@@ -114,7 +117,7 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     axis = StepAxis(table["step"].to_list())
     group = "group" if groups else None
     panels = [
-        curves(rows, axis, Axis("value", each.text or each.name), group=group)
+        curves(rows, axis, Axis("value", words_for(each)), group=group)
         for each in family.measures
         if len(rows := table.filter(measure=each.key))
     ]

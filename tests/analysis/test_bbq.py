@@ -79,7 +79,7 @@ def test_other_files_are_refused(fields: dict[str, Any], text: str, tmp_path: Pa
 def counted(rows: list[tuple[str, str, str]]) -> dict[str, float]:
     """The scores of (context, chosen label, correct label), by counting as the authors do."""
     found = {}
-    for context, name in (("ambig", "ambiguous"), ("disambig", "disambiguated")):
+    for context, name in (("ambig", "ambiguous contexts"), ("disambig", "disambiguated contexts")):
         of_context = [(chosen, answer) for where, chosen, answer in rows if where == context]
         if not of_context:
             continue
@@ -104,7 +104,7 @@ def test_scores_are_the_counts_of_answers_and_undefined_without_an_answer_about_
         expected = counted(own.select("context", "chosen", "answer").rows())
         found = table.filter(step=step, category=category)
         assert dict(found.select("measure", "value").rows()) == pytest.approx(expected, nan_ok=True)
-    first = table.filter(step=0, measure="bias_score, ambiguous")
+    first = table.filter(step=0, measure="bias_score, ambiguous contexts")
     assert first["value"].is_nan().all()
     assert study.as_dict()["tables"]["measures"][0]["value"] is None
     assert study.findings[0].text.startswith("Bias score, ambiguous contexts is")
@@ -126,15 +126,15 @@ def test_equal_answers_share_the_vote_and_missing_ones_are_counted(tmp_path: Pat
     bank = bank_of(tmp_path / "bank", prompts, {0: ["tie"] * 5 + ["biased"] * 5})
     scores = Scores([bank], ("bbq",))
     found = measures_table(read_items(scores), MEASURES)
-    accuracy = found.filter(measure="accuracy, ambiguous").row(0, named=True)
-    score = found.filter(measure="bias_score, ambiguous").row(0, named=True)
+    accuracy = found.filter(measure="accuracy, ambiguous contexts").row(0, named=True)
+    score = found.filter(measure="bias_score, ambiguous contexts").row(0, named=True)
     biased, known = (5 + 5 / 3) / 10, (5 + 10 / 3) / 10
     assert accuracy["value"] == pytest.approx(5 / 3 / 10)
     assert score["value"] == pytest.approx((1 - accuracy["value"]) * (2 * biased / known - 1))
     frame = bank.scan("bbq").collect()
     lost = frame.filter(~((pl.col("prompt_id") == "Age-0") & (pl.col("option") == "other")))
     found = measures_table(read_items(scores_of(lost, expected=frame)), MEASURES)
-    score = found.filter(measure="bias_score, ambiguous").row(0, named=True)
+    score = found.filter(measure="bias_score, ambiguous contexts").row(0, named=True)
     assert (score["items"], score["missing"]) == (9, 1)
 
 
@@ -142,7 +142,7 @@ def test_the_interval_of_a_bias_score_is_that_of_the_jackknife_over_templates(
     tmp_path: Path,
 ) -> None:
     path = make_bank(tmp_path / "bank")
-    named = {"category": "Age", "measure": "bias_score, disambiguated"}
+    named = {"category": "Age", "measure": "bias_score, disambiguated contexts"}
     row = analyze_bbq(path).tables["measures"].filter(step=8, **named).row(0, named=True)
     own = bank_rows(path).filter(step=8, category="Age", context="disambig")
     names = own["template"].unique()
@@ -150,7 +150,7 @@ def test_the_interval_of_a_bias_score_is_that_of_the_jackknife_over_templates(
         counted(own.filter(pl.col("template") != name).select("context", "chosen", "answer").rows())
         for name in names
     ]
-    values = np.array([each["bias_score, disambiguated"] for each in left])
+    values = np.array([each["bias_score, disambiguated contexts"] for each in left])
     half = stats.t.ppf(0.975, len(names) - 1) * np.sqrt((len(names) - 1) * values.var())
     assert half > 0
     assert row["high"] - row["low"] == pytest.approx(2 * half, rel=0.1)

@@ -142,7 +142,7 @@ def test_prompts_of_one_sentence_are_one_draw() -> None:
         scores = share_scores(share, sentences)
         for name, table in (
             ("share", share_table(scores, "mine").filter(option="a")),
-            ("accuracy", answer_table(scores, "mine")),
+            ("accuracy", answer_table(scores, read_answers(scores), "mine")),
         ):
             assert set(table["sentences"]) == {20 if sentences else 100}
             inside = (table["low"] <= truth[name]) & (table["high"] >= truth[name])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.expressions import Floats
 
 AMBIGUOUS, DISAMBIGUATED = "ambig", "disambig"
-NAMES = {AMBIGUOUS: "ambiguous", DISAMBIGUATED: "disambiguated"}
+NAMES = {AMBIGUOUS: "ambiguous contexts", DISAMBIGUATED: "disambiguated contexts"}
 
 
 def _bias_score(*, scaled: bool) -> "Callable[[Floats], Sequence[Smooth]]":
@@ -47,7 +47,7 @@ FAMILY = register(
                 Measure(
                     name="bias_score",
                     group=NAMES[context],
-                    text=f"Bias score, {NAMES[context]} contexts",
+                    text="Bias score",
                     form="+.3f",
                     plus=tuple(f"{part} {context}" for part in ("biased", "known", "correct")),
                     functions=_bias_score(scaled=context == AMBIGUOUS),
@@ -58,7 +58,7 @@ FAMILY = register(
                 Measure(
                     name="accuracy",
                     group=NAMES[context],
-                    text=f"Accuracy, {NAMES[context]} contexts",
+                    text="Accuracy",
                     form=".1%",
                     plus=(f"correct {context}",),
                     share=True,

@@ -15,7 +15,7 @@ from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.families import families
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
-from logitbank.analysis.families.options.tables import answer_table, share_table
+from logitbank.analysis.families.options.tables import answer_table, read_answers, share_table
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores

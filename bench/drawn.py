@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -30,9 +31,11 @@ from logitbank.store.tables.prompt_tables import option_tokens
 
 STEPS = [0, *(2**k for k in range(10)), *range(1000, 144_000, 1000)]
 """Pythia's 154."""
+MANY_STEPS = range(0, 1_475_000, 1000)
+"""As many as Olmo 3 7B has."""
 
 
-def drawn_bank(path: Path, tmp: Path) -> Path:
+def drawn_bank(path: Path, tmp: Path, steps: Sequence[int] = STEPS) -> Path:
     """WinoBias in five orders at each step, at keep level options, made once."""
     if path.exists():
         return path
@@ -48,7 +51,7 @@ def drawn_bank(path: Path, tmp: Path) -> Path:
     (plan,) = prepared.plan.deposits
     named = option_tokens(bank.path, plan.query_set)
     with patch.object(os, "fsync", lambda _: None):  # thousands of them; what is timed is reading
-        for step in STEPS:
+        for step in steps:
             spec = DepositSpec(
                 CheckpointId("pythia", step=step), plan.query_set, plan.layout,
                 prepared.tokenizer.entries, {"engine": "drawn"},

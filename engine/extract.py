@@ -65,6 +65,7 @@ def extract(
     if request.watch and dry_run:
         raise UsageError("--dry-run and --watch exclude each other. Remove one.")
     # Quick checks come first, because prompts may have to be downloaded.
+    require_new_folder(bank)
     start = engine_start(request)
     parallel = ParallelConfig.detect(workers=request.workers, shard=request.shard, ray=request.ray)
     if request.watch and parallel.shard is not None:
@@ -72,7 +73,6 @@ def extract(
             "--watch cannot run in a SLURM array: each task would run a part of the checkpoints. "
             "Run it outside an array."
         )
-    require_new_folder(bank)
     if request.watch:
         return watch(bank, request, _named_sets(request), start, parallel, on_event=on_event)
     on_event(Preparing("reading suites and prompts"))

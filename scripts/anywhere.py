@@ -1,5 +1,6 @@
-"""Run the quick tests as on other machines: instruction sets, cores, load, locale, order, and those
-of the engine with the oldest and the newest supported transformers.
+"""Run the quick tests as on other machines: instruction sets, cores, load, locale, order, those of
+the engine with the oldest and the newest supported transformers, and those of store and analysis
+with a newer Python, whose packages are newer too.
 
 Each run is a process of its own, because libraries choose their instructions when they are loaded.
 Every run has tests in a random order, random hashes of strings, the locale C and a time zone of
@@ -10,13 +11,16 @@ import argparse
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import install
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
@@ -56,15 +60,21 @@ class Setting:
     busy: bool = False
     transformers: str | None = None
     """Release with which the engine's tests run; otherwise all tests, with the installed one."""
+    python: str | None = None
+    """Python with which the tests of store and analysis run, in an environment without an engine.
+    `UV_PYTHON` may name another one, or its path."""
 
 
-OLDEST, NEWEST = "5.19.0", "5.24.0"
+OLDEST, NEWEST, PYTHON = "5.19.0", "5.24.0", "3.12"
+WITHOUT_ENGINE = re.compile(r"(?!lm_eval|mypy|ray|ruff)[\w-]+")
+"""Development packages of an environment without an engine."""
 SETTINGS = (
     Setting("all instructions, 4 threads", "Pacific/Kiritimati", threads=4),
     Setting("AVX2, low priority beside a busy loop", "Asia/Kathmandu", 2, AVX2, busy=True),
     Setting("no vector instructions, one core", "America/St_Johns", 1, PLAIN, one_core=True),
     Setting(f"transformers {OLDEST}", "UTC", 2, transformers=OLDEST),
     Setting(f"transformers {NEWEST}", "UTC", 2, transformers=NEWEST),
+    Setting(f"Python {PYTHON}, newer packages", "UTC", 2, python=PYTHON),
 )
 
 
@@ -91,11 +101,32 @@ def install_transformers(release: str) -> Path:
     return folder
 
 
+def make_environment(python: str) -> Path:
+    """The interpreter of an environment of this version, made by uv, with the source of today."""
+    folder = LOGS / f"python-{python}"
+    variables = os.environ | (install.uv() or {})
+    variables.setdefault("UV_PYTHON", python)
+    uv = [sys.executable, "-m", "uv"]
+    if not folder.exists():
+        subprocess.run([*uv, "venv", "--quiet", folder], env=variables, check=True)
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    named = [each for each in groups["dev"] if isinstance(each, str)]
+    needed = [each for each in named if WITHOUT_ENGINE.match(each)]
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # modules of an earlier wheel
+    command = [*uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
+    command += ["--reinstall-package", "logitbank", f"{ROOT}[remote,xarray]", *needed]
+    subprocess.run(command, env=variables | {"UV_PYTHON": ""}, check=True)
+    return folder / "bin" / "python"
+
+
 def run(setting: Setting, seed: int, arguments: Sequence[str], log: Path) -> tuple[int, str]:
     """Pytest's exit code and last line. What it prints is shown and kept in a log."""
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", QUICK]
+    python = sys.executable if setting.python is None else make_environment(setting.python)
+    command = [python, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", QUICK]
     if setting.transformers is not None:
         command.append("tests/engine")
+    if setting.python is not None:
+        command += ["tests/store", "tests/analysis"]
     cores = sorted(os.sched_getaffinity(0))
 
     def prepare() -> None:
@@ -139,10 +170,12 @@ def main() -> int:
     """Run all settings and print a table. The exit code is 1 if a run failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--only", default="", help="settings whose names contain this text")
     known, arguments = parser.parse_known_args()
     LOGS.mkdir(parents=True, exist_ok=True)
     rows, codes = [], []
-    for number, setting in enumerate(SETTINGS, 1):
+    chosen = [setting for setting in SETTINGS if known.only in setting.name]
+    for number, setting in enumerate(chosen, 1):
         print(f"\nlogitbank: {setting.name}; --seed {known.seed}", flush=True)
         start = time.monotonic()
         code, last = run(setting, known.seed, arguments, LOGS / f"{number}.log")

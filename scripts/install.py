@@ -36,6 +36,7 @@ UV_VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
     "cert": ("SSL_CERT_FILE", " "),
     "timeout": ("UV_HTTP_TIMEOUT", " "),
     "default-timeout": ("UV_HTTP_TIMEOUT", " "),
@@ -67,7 +68,7 @@ def wants_gpu(environment: Mapping[str, str]) -> bool:
 
 def install(what: str, *arguments: str) -> None:
     """Install with uv, or with pip if uv fails."""
-    if (variables := _uv()) is not None:
+    if (variables := uv()) is not None:
         print(f"logitbank: installing {what}", flush=True)
         result = _run([*UV, *arguments], variables)
         if not result.returncode:
@@ -79,7 +80,7 @@ def install(what: str, *arguments: str) -> None:
 
 
 @cache
-def _uv() -> dict[str, str] | None:
+def uv() -> dict[str, str] | None:
     """uv's environment variables, after installing uv; None if pip has to be used."""
     variables = uv_variables(_run([*PIP, "config", "list"]).stdout)
     if variables is None:
@@ -123,7 +124,7 @@ def torch_cpu() -> None:
     The default index has CUDA builds of several GB under the plain version.
     """
     print(f"logitbank: installing torch {TORCH_CPU}", flush=True)
-    variables, name = _uv(), f"torch=={TORCH_CPU}"
+    variables, name = uv(), f"torch=={TORCH_CPU}"
     plain = [*PIP, "install", "--quiet", name]
     commands = [plain, [*plain, "--extra-index-url", CPU_INDEX]]
     if variables is not None:

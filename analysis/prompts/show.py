@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,10 @@ def show(
         return _view(opened, name, prompt, order, top_tokens, chosen)
     measure: Measure = "probability"
     tables = {}
-    for scores in prompt_scores(opened, name, **chosen):
-        tables[scores.model, scores.run] = movements(scores)
-        measure = scores.measure
+    parts = prompt_scores(opened, name, few=True, **chosen)
+    for key, series in groupby(parts, lambda part: (part.model, part.run)):
+        first = next(series)
+        tables[key], measure = movements(chain([first], series)), first.measure
     columns = ["prompt_id", "order_seed", "text"]
     texts = opened.prompts(name).select(columns).unique(columns[:2], keep="first").collect()
     return PromptMoves(name, measure, tables, texts)

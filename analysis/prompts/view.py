@@ -1,5 +1,7 @@
 """Which prompts change most over checkpoints; tidy rows."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -8,9 +10,10 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.prompts.scores import PromptScores
 
 
-def movements(scores: PromptScores) -> pl.DataFrame:
+def movements(parts: Iterable[PromptScores]) -> pl.DataFrame:
     """How far each prompt's probabilities move over the checkpoints, the largest change first.
 
+    `parts` are consecutive checkpoints of one model and run, at least one part.
     The movement of an option is its largest minus its smallest share over the checkpoints that
     have it; that of a prompt is its options' largest. If no prompt has two options, it is the
     probability that moves (`PromptScores.measure`); of a sentence that is the product over its
@@ -23,13 +26,20 @@ def movements(scores: PromptScores) -> pl.DataFrame:
     high_step (the first such checkpoint; null is the release). Equal movements, to 12 decimals of a
     share, are in the order of the prompts.
     """
-    values = scores.values()
-    missing, options = np.isnan(values), np.arange(values.shape[1])
-    lowest = np.where(missing, np.inf, values).argmin(axis=0)
-    highest = np.where(missing, -np.inf, values).argmax(axis=0)
-    low, high = values[lowest, options], values[highest, options]
+    all_steps: list[int | None] = []
+    for scores in parts:
+        values = scores.values()
+        if not all_steps:
+            low, high = np.full((2, values.shape[1]), [[np.inf], [-np.inf]])
+            lowest, highest = np.zeros((2, values.shape[1]), np.int64)
+        for row, step in enumerate(values, start=len(all_steps)):
+            lower, higher = step < low, step > high  # false for NaN
+            low[lower], lowest[lower] = step[lower], row
+            high[higher], highest[higher] = step[higher], row
+        all_steps += scores.steps
+    low[np.isinf(low)] = np.nan  # scored nowhere
+    steps = pl.Series(all_steps, dtype=pl.Int64)
     prompt, option = largest_options(scores, high - low)
-    steps = pl.Series(scores.steps, dtype=pl.Int64)
     return _named(scores, prompt, option).with_columns(
         movement=(high - low)[option],
         low=low[option],

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from logitbank.analysis.debias.answers import Objective, answers, bias, loss
 from logitbank.analysis.debias.instances import Instances
 from logitbank.analysis.debias.train import Start, Training, published, train
 from logitbank.errors import UsageError
 from logitbank.store.filter.filters import Filter, Mode
+
+torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.numerical
 

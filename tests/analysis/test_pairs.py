@@ -19,6 +19,7 @@ from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.errors import BankError, PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer
 from tests.support.piece_cases import pair_frame, piece_frame
+from tests.support.preloaded import require_engine
 from tests.support.row_scores import of_rows
 
 pytestmark = pytest.mark.numerical
@@ -237,6 +238,7 @@ def written(path: Path, *rows: object) -> Path:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_file_of_blimp_has_the_accuracy_of_plain_transformers(tmp_path: Path) -> None:
+    require_engine()
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -267,6 +269,7 @@ def test_a_file_of_blimp_has_the_accuracy_of_plain_transformers(tmp_path: Path) 
 
 
 def test_files_of_pairs_mask_every_token_or_those_that_both_share(tmp_path: Path) -> None:
+    require_engine()
     write_masked_tokenizer(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
     own = {"sent_more": "the nurse said", "sent_less": "the doctor said", "group": "jobs"}

@@ -1,6 +1,7 @@
 """Scores of single prompts: values by hand, plain loops, and errors."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from math import exp, log
 from pathlib import Path
@@ -114,8 +115,8 @@ def test_what_is_not_committed_is_missing_and_so_are_the_shares_with_it(tmp_path
     assert (~np.isnan(scores.logprob[0])).tolist() == there.tolist()
     assert (~np.isnan(scores.share()[0])).tolist() == there.tolist()
     assert (scores.rank[0] > 0).tolist() == there.tolist()
-    assert movements(scores)["prompt_id"].to_list() == ["p4", "p5", "p6", "p7"]
-    assert movements(scores)["movement"].to_list() == [0, 0, 0, 0]
+    assert movements([scores])["prompt_id"].to_list() == ["p4", "p5", "p6", "p7"]
+    assert movements([scores])["movement"].to_list() == [0, 0, 0, 0]
     tidy = prompt_rows(scores)
     assert tidy["logprob"].null_count() == tidy["rank"].null_count() == 12
 
@@ -165,7 +166,7 @@ def test_single_options_move_by_their_probability(tmp_path: Path) -> None:
         for o, name in enumerate(("l00", "l01", "l02")):
             tokens = rows.filter(step=step, prompt_id=name)["logprob"]
             assert scores.logprob[c, o] == pytest.approx(sum(tokens.to_list()), abs=1e-12)
-    first = movements(scores).filter(prompt_id="l00").row(0, named=True)
+    first = movements([scores]).filter(prompt_id="l00").row(0, named=True)
     low, high = (exp(scores.logprob[c, 0]) for c in (0, 1))
     assert (first["movement"], first["high_step"]) == (pytest.approx(high - low), 8)
 
@@ -285,10 +286,10 @@ def test_a_prompt_without_options_is_listed_with_zero_movement(tmp_path: Path) -
     scores = only(bank, "own")
     assert scores.prompts["prompt_id"].to_list() == ["x", "y", "z"]
     assert scores.options["prompt"].to_list() == [1, 1]
-    assert movements(scores)["prompt_id"].to_list() == ["y"]
+    assert movements([scores])["prompt_id"].to_list() == ["y"]
     none = only(bank, "own", ids="z")
     assert none.logprob.shape == none.share().shape == (1, 0)
-    assert movements(none).is_empty()
+    assert movements([none]).is_empty()
     assert prompt_rows(none).is_empty()
 
 
@@ -361,7 +362,7 @@ def test_movements_are_those_of_plain_loops(seed: int) -> None:
                 best = (size, chr(97 + p), str(o), low[0], steps[0], high[0], steps[1])
         want += [] if best is None else [best]
     want.sort(key=lambda row: -round(row[0], 12))
-    found = movements(scores)
+    found = movements([scores])
     assert len(want) == 6
     for row, (size, name, option, low, low_step, high, high_step) in zip(
         found.iter_rows(named=True), want, strict=True
@@ -369,14 +370,21 @@ def test_movements_are_those_of_plain_loops(seed: int) -> None:
         assert (row["prompt_id"], row["option"]) == (name, option)
         assert (row["low_step"], row["high_step"]) == (low_step, high_step)
         assert [row["movement"], row["low"], row["high"]] == pytest.approx([size, low, high])
+    parts = (
+        replace(
+            scores, **{name: getattr(scores, name)[rows] for name in ("steps", "logprob", "rank")}
+        )
+        for rows in (slice(0, 1), slice(1, 4), slice(4, None))
+    )
+    assert movements(parts).equals(found), "a few checkpoints at a time"
 
 
 def test_ties_are_in_the_order_of_the_prompts_and_options() -> None:
     up, down = [log(0.75), log(0.25)], [log(0.25), log(0.75)]
     scores = made([[*up, *down, *up, 0, 0], [*down, *up, *up, 0, 0]], [0, 0, 1, 1, 2, 2, 3, 3])
-    assert movements(scores)["prompt_id"].to_list() == ["a", "b", "c", "d"]
-    assert movements(scores)["option"].to_list() == ["0", "2", "4", "6"]
-    assert movements(scores)["low_step"].to_list() == [1, 0, 0, 0]
+    assert movements([scores])["prompt_id"].to_list() == ["a", "b", "c", "d"]
+    assert movements([scores])["option"].to_list() == ["0", "2", "4", "6"]
+    assert movements([scores])["low_step"].to_list() == [1, 0, 0, 0]
 
 
 def test_prompts_are_listed_of_every_model_that_has_the_steps(tmp_path: Path) -> None:

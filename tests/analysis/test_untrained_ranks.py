@@ -9,6 +9,7 @@ import pytest
 from logitbank.analysis import fairness_metric
 from logitbank.analysis.frames.expressions import everything_ties
 from tests.support.fairness_cases import FEMALE, MALE, scan_frame
+from tests.support.preloaded import require_engine
 from tests.support.row_scores import scores_of
 
 VOCAB = 640
@@ -48,6 +49,7 @@ def test_only_rows_without_any_order_are_so() -> None:
 def test_a_checkpoint_of_zeros_has_the_middle_rank_at_every_storage_level(
     tmp_path: Path, keep: str
 ) -> None:
+    require_engine()
     from safetensors.torch import load_file, save_file
 
     import logitbank

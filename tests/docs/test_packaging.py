@@ -242,14 +242,16 @@ def test_uv_gets_the_settings_of_pip_or_none() -> None:
         "global.extra-index-url='file:///x https://y/simple'",
         "global.find-links='/c'",
         "install.progress-bar='off'",
+        "install.constraint='pins.txt'",
         "list.format='columns'",
     ]
     assert install.uv_variables("\n".join(settings)) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_INDEX": "file:///x https://y/simple",
         "UV_FIND_LINKS": "/a,/b",
+        "UV_CONSTRAINT": "pins.txt",
     }
-    assert install.uv_variables("global.constraint='pins.txt'") is None
+    assert install.uv_variables("global.proxy='http://x'") is None
 
 
 @pytest.mark.parametrize("variables", [None, {"UV_FIND_LINKS": "/c"}])
@@ -263,7 +265,7 @@ def test_the_cpu_build_of_torch_comes_from_pytorch_s_index_if_no_other_has_it(
         return SimpleNamespace(returncode=len(commands) < successful, stdout="no network")
 
     monkeypatch.setattr(install, "_run", run)
-    monkeypatch.setattr(install, "_uv", lambda: variables)
+    monkeypatch.setattr(install, "uv", lambda: variables)
     by_index = "--torch-backend cpu" if variables else f"--extra-index-url {install.CPU_INDEX}"
     for successful in (1, 2):
         commands: list[str] = []

@@ -4,6 +4,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
+
+pytest.importorskip("torch")
+
 from safetensors.torch import load_file, save_file
 
 import logitbank

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save_file
 
 from logitbank.errors import UsageError
 from logitbank.store.filter.filters import FORMAT, Filter
+
+torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.numerical
 

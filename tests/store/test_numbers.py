@@ -1,9 +1,11 @@
 """Numbers as arrays hold them: what rounding to bfloat16 gives, and that reading loses nothing."""
 
 import numpy as np
-import torch
+import pytest
 
 from logitbank.store.format.numbers import as_float32, as_stored
+
+torch = pytest.importorskip("torch")
 
 
 def test_bfloat16_is_the_nearest_and_of_two_the_even() -> None:

@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import scipy.special
 import torch
 from hypothesis import given

@@ -64,6 +64,13 @@ SERVERS = "LOGITBANK_TEST_SERVERS"
 _NUMBER = struct.Struct("i")
 
 
+def require_engine() -> None:
+    """Skip the test where no engine is installed. Nothing is imported."""
+    for package in ("torch", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
 def require_vllm() -> None:
     """Skip the test where vLLM is not installed. Nothing is imported."""
     if importlib.util.find_spec("vllm") is None:

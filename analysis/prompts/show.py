@@ -110,7 +110,8 @@ def show(
     parts = prompt_scores(opened, name, few=True, **chosen)
     for key, series in groupby(parts, lambda part: (part.model, part.run)):
         first = next(series)
-        tables[key], measure = movements(chain([first], series)), first.measure
+        measure = first.measure
+        tables[key] = movements(chain([first], series))  # noqa: B031  the rest of it
     columns = ["prompt_id", "order_seed", "text"]
     texts = opened.prompts(name).select(columns).unique(columns[:2], keep="first").collect()
     return PromptMoves(name, measure, tables, texts)

@@ -395,7 +395,7 @@ def test_prompts_are_listed_of_every_model_that_has_the_steps(tmp_path: Path) ->
     assert sizes == {("m", "main"): 10, ("m", "seed1"): 10, ("other", "main"): 2}
     assert len(moves.table) == 22
     assert sorted(moves.texts["prompt_id"]) == sorted([*(f"p{i}" for i in range(10)), "q", "q"])
-    assert moves.tables["m", "seed1"].equals(movements(only(bank, runs="seed1")))
+    assert moves.tables["m", "seed1"].equals(movements([only(bank, runs="seed1")]))
     first = show(bank, prompts="parity", steps="0")
     assert isinstance(first, PromptMoves)
     assert list(first.tables) == [("m", "main"), ("m", "seed1")]

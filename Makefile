@@ -9,7 +9,8 @@
 # make long   every byte of a bank flipped, thousands of random steps, demos with several seeds,
 #             more models and studies, the model of `make real` against plain transformers; an hour
 # make anywhere  the quick tests under other instruction sets, on one core, beside a busy loop,
-#             in random order, and with other releases of transformers; half an hour
+#             in random order, with other releases of transformers, and with Python 3.12
+#             (UV_PYTHON names another one) and its newer packages; half an hour
 # make docs   the site in build/docs/index.html; a broken link is an error
 # make demo   train the demo's models, fill a bank and write its report, in demo/
 # make real   the same with SmolLM2-135M and a BERT, fine-tuned here; ten minutes

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from bench.base import Base
+
 Round = Callable[[], float]
 """Runs once and returns the seconds that count."""
 
@@ -21,8 +23,15 @@ class Contender:
     """The caller's side of one process."""
 
     def __init__(
-        self, kind: str, log: Path, *, environment: Mapping[str, str] = {}, **request: Any
+        self,
+        kind: str,
+        log: Path,
+        *,
+        environment: Mapping[str, str] = {},
+        base: Base | None = None,
+        **request: Any,
     ) -> None:
+        """A process of this code, or of an earlier revision."""
         self._log = log
         path = log.with_suffix(".json")
         path.write_text(json.dumps(request, default=str))
@@ -33,7 +42,8 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | environment,
+                env=(os.environ if base is None else base.environment()) | environment,
+                cwd=None if base is None else base.folder,
             )
         self._line()  # ready
 

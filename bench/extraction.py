@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from bench.base import Base
 from bench.contenders import Contender
 from bench.figures import Figure
 from bench.models import series
@@ -13,24 +14,26 @@ from logitbank.engine.backends.protocol import EngineSettings
 from logitbank.engine.workers.worker_process import worker_environment
 
 
-def bare(tmp: Path) -> Iterator[Figure]:
-    name = "70M, full float16 bank on disk, against bare vLLM"
-    yield against(f"{name}, 38 tokens", 0.95, "bare_vllm", tmp=tmp, count=512)
-    yield against(f"{name}, 110 tokens", 1, "bare_vllm", tmp=tmp, count=192, prompts="long")
+def bare(tmp: Path, *, base: Base | None = None) -> Iterator[Figure]:
+    name, common = "70M, full float16 bank on disk, against bare vLLM", {"tmp": tmp, "base": base}
+    yield against(f"{name}, 38 tokens", 0.95, "bare_vllm", count=512, **common)
+    yield against(f"{name}, 110 tokens", 1, "bare_vllm", count=192, prompts="long", **common)
 
 
-def sharing(tmp: Path) -> Iterator[Figure]:
+def sharing(tmp: Path, *, base: Base | None = None) -> Iterator[Figure]:
     """240 sentences of WinoBias, each a prompt in five orders of its options."""
     name = "70M, WinoBias in five orders, against each prompt alone"
-    yield against(name, 2.5, "each_alone", tmp=tmp, count=240, prompts="five_orders", rounds=3)
+    yield against(
+        *(name, 2.5, "each_alone"), tmp=tmp, count=240, prompts="five_orders", rounds=3, base=base
+    )
 
 
-def hidden(tmp: Path) -> Iterator[Figure]:
+def hidden(tmp: Path, *, base: Base | None = None) -> Iterator[Figure]:
     """The same run at both levels: space on disk, and speed against bare vLLM."""
     yield _space(tmp)
     yield against(
         "70M, hidden states kept, against bare vLLM, 38 tokens", 0.97, "bare_vllm",
-        tmp=tmp, count=512, keep="hidden",
+        tmp=tmp, count=512, keep="hidden", base=base,
     )  # fmt: skip
 
 
@@ -107,35 +110,43 @@ def against(
     prompts: str = "plain",
     rounds: int = 7,
     keep: str | None = None,
+    base: Base | None = None,
 ) -> Figure:
-    """Prompts per second into a bank, over those of contender `kind`.
+    """Prompts per second into a bank, over those of contender `kind`; also those of `base`.
 
-    The two take turns in going first, because the second of a pair finds a warmer machine. The
-    first pair warms both up.
+    They take turns in going first, because the second of a pair finds a warmer machine. The first
+    round warms all of them up.
     """
     request = {"checkpoint": series(tmp, "70m", 8) / "step0", "count": count, "prompts": prompts}
-    theirs = Contender(kind, tmp / f"{kind}.log", **request)
-    ours = Contender(
-        "bank",
-        tmp / "bank.log",
-        environment=worker_environment(EngineSettings("vllm")),  # as workers are started
-        folder=tmp,
-        keep=keep,
-        **request,
-    )
-    seconds = []
+    contenders = [Contender(kind, tmp / f"{kind}.log", **request)]
+    for code in (None,) if base is None else (None, base):
+        folder = tmp / f"bank-{len(contenders)}"
+        folder.mkdir(exist_ok=True)
+        contenders.append(
+            Contender(
+                "bank",
+                folder / "bank.log",
+                environment=worker_environment(EngineSettings("vllm")),  # as workers are started
+                base=code,
+                folder=folder,
+                keep=keep,
+                **request,
+            )
+        )
+    rows: list[list[float]] = []
     try:
-        for i in range(rounds + 1):
-            if i % 2:
-                own, other = ours.round(), theirs.round()
-            else:
-                other, own = theirs.round(), ours.round()
-            seconds.append((own, other))
+        for turn in range(rounds + 1):
+            in_turn = contenders if turn % 2 else contenders[::-1]
+            seconds = {contender: contender.round() for contender in in_turn}
+            rows.append([seconds[contender] for contender in contenders])
     finally:
-        ours.close()
-        theirs.close()
-    ratios = [other / own for own, other in seconds[1:]]
-    value = median(ratios)
-    own, other = (median(column) for column in zip(*seconds[1:], strict=True))
-    detail = f"{count} prompts: {own:.2f} s against {other:.2f} s"
-    return Figure(name, value, "×", f"≥ {target:g} ×", value >= target, ratios, detail)
+        for contender in contenders:
+            contender.close()
+    ratios = [[other / own for own in owns] for other, *owns in rows[1:]]
+    value, *earlier = (median(column) for column in zip(*ratios, strict=True))
+    other, own, *_ = (median(column) for column in zip(*rows[1:], strict=True))
+    return Figure(
+        *(name, value, "×", f"≥ {target:g} ×", value >= target, [own for own, *_ in ratios]),
+        f"{count} prompts: {own:.2f} s against {other:.2f} s",
+        *((earlier[0], base.revision) if base is not None else ()),
+    )

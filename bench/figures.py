@@ -25,10 +25,15 @@ class Figure:
     """Whether the target is reached; None where there is none."""
     rounds: list[float] = field(default_factory=list)
     detail: str = ""
+    base: float | None = None
+    """The value of an earlier revision in the same run."""
+    revision: str = ""
+    """That revision."""
 
     def line(self) -> str:
         """For the terminal."""
-        return f"{self.name}: {self.value:.3g} {self.unit} {self.detail}".rstrip()
+        before = "" if self.base is None else f"({self.revision}: {self.base:.3g} {self.unit}) "
+        return f"{self.name}: {self.value:.3g} {self.unit} {before}{self.detail}".rstrip()
 
 
 def hardware() -> dict[str, str]:
@@ -99,16 +104,20 @@ def markdown(contents: list[dict[str, Any]]) -> str:
     lines += [f"* Machine {at}: {machine}." for at, machine in enumerate(machines, 1)]
     lines += [
         "",
-        "| | measured | target | reached | | day, machine |",
-        "|---|---|---|---|---|---|",
+        "| | measured | earlier | target | reached | | day, machine |",
+        "|---|---|---|---|---|---|---|",
     ]
     for f, content in shown:
         reached = {True: "yes", False: "**no**", None: ""}[f["met"]]
         spread = f" ({min(f['rounds']):.3g} to {max(f['rounds']):.3g})" if f["rounds"] else ""
         value = f"{f['value']:.3g} {f['unit']}{spread}"
+        earlier = ""
+        if f.get("base") is not None:
+            earlier = f"{f['base']:.3g} {f['unit']} ({f['revision']})"
         when = f"{content['time'][:10]}, {machines.index(_machine(content)) + 1}"
         lines.append(
-            f"| {f['name']} | {value} | {f['target']} | {reached} | {f['detail']} | {when} |"
+            f"| {f['name']} | {value} | {earlier} | {f['target']} | {reached} | {f['detail']} |"
+            f" {when} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -118,7 +127,8 @@ _ABOUT = (
     "",
     "`make bench` writes this page. `python -m bench NAME …` measures single figures again. A",
     "ratio compares two processes that take turns in one run. The table shows the median, and in",
-    "brackets the range.",
+    "brackets the range. *Earlier* is the value of the last release, or of `--base REVISION`. Its",
+    "processes took turns with these.",
     "",
     "* 70M means Pythia-70M's shapes with random weights and 50,304 outputs.",
     "* Prompts are WinoBias's own, of 38 tokens on average.",

@@ -14,52 +14,127 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
+from bench.base import Base
 from bench.figures import Figure
 
 PROMPTS = 50
 
 
-def fairness(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
+def fairness(tmp: Path, *, rounds: int = 5, base: Base | None = None) -> Iterator[Figure]:
     """Seconds of a process that makes every table, and its peak memory."""
     from bench.drawn import drawn_bank
 
     bank = drawn_bank(tmp / "drawn.zarr", tmp)
     name = "every fairness table, 154 checkpoints × 15,840 prompts"
-    yield from _measured("fairness", name, [bank], most_s=2.2, most_mb=500, rounds=rounds)
+    yield from _measured("fairness", name, [bank], 2.2, 500, rounds, base)
 
 
-def report(tmp: Path, *, rounds: int = 3) -> Iterator[Figure]:
+def large(tmp: Path, *, rounds: int = 3, base: Base | None = None) -> Iterator[Figure]:
+    """As many checkpoints as Olmo 3 7B has, at storage level options."""
+    from bench.drawn import MANY_STEPS, drawn_bank
+    from bench.models import public_data, series
+
+    bank = drawn_bank(tmp / "large.zarr", tmp, MANY_STEPS)
+    size = f"{len(MANY_STEPS):,} checkpoints × 15,840 prompts"
+    for work, name, most_s, most_mb in (
+        ("fairness", "every fairness table", 12, 1500),
+        ("show", "show of the prompts that change most", 30, 500),
+        ("info", "info", 2, 500),
+    ):
+        yield from _measured(work, f"{name}, {size}", [bank], most_s, most_mb, rounds, base)
+    suite, folder = tmp / "large", series(tmp, "toy", 1) / "step0"
+    suite.mkdir(exist_ok=True)
+    for step in MANY_STEPS:
+        if not (link := suite / f"step{step}").exists():
+            link.symlink_to(folder.absolute())
+    command = _command(
+        *("extract", bank, "--suite", suite, "--model", "pythia", "--prompts", "winobias"),
+        *("--data", public_data().absolute(), "--keep", "options", "--engine", "transformers"),
+    )
+    _seconds(*command)  # remembers the tokenized prompts
+    yield _seconds_of(f"extract, nothing to do, {size}", command, 2, rounds, base, "")
+
+
+def report(tmp: Path, *, rounds: int = 3, base: Base | None = None) -> Iterator[Figure]:
     """The same bank's report, and the size of its page."""
     from bench.drawn import drawn_bank
 
     bank, page = drawn_bank(tmp / "drawn.zarr", tmp), tmp / "report.html"
     name = "report, 154 checkpoints × 15,840 prompts"
-    yield from _measured("report", name, [bank, page], most_s=8, most_mb=2000, rounds=rounds)
+    yield from _measured("report", name, [bank, page], 8, 2000, rounds, base)
     size = page.stat().st_size / 1e6
     yield Figure(f"{name}: the page", size, "MB", "≤ 6 MB", size <= 6)
 
 
-def info(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
+def info(tmp: Path, *, rounds: int = 5, base: Base | None = None) -> Iterator[Figure]:
     from bench.drawn import small_deposits
 
     bank = small_deposits(tmp, deposits=5_000, prompts=10)
-    yield from _measured("info", "info of 5,000 deposits", [bank], 1, 250, rounds)
+    yield from _measured("info", "info of 5,000 deposits", [bank], 1, 250, rounds, base)
 
 
 def _measured(
-    work: str, name: str, arguments: list[Path], most_s: float, most_mb: float, rounds: int
+    work: str,
+    name: str,
+    arguments: list[Path],
+    most_s: float,
+    most_mb: float,
+    rounds: int,
+    base: Base | None = None,
 ) -> Iterator[Figure]:
-    """Seconds from the start of Python to its end, and the peak memory in MB."""
+    """Seconds from the start of Python to its end, and the peak memory in MB.
+
+    The code of `base` takes turns with this one.
+    """
     command = [sys.executable, "-m", "bench.offline", work, *map(str, arguments)]
-    seconds, peaks = [], []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        seconds.append(time.perf_counter() - start)
-        peaks.append(float(done.stdout))
+    rows = [_in_turn(command, base, turn) for turn in range(rounds)]
+    seconds, peaks = ([each[which] for each, *_ in rows] for which in (0, 1))
+    before_s = before_mb = None
+    if base is not None and (earlier := [each for _, each in rows if each is not None]):
+        before_s, before_mb = median(s for s, _ in earlier), max(mb for _, mb in earlier)
+    by = {"revision": "" if base is None else base.revision}
     took, peak = median(seconds), max(peaks)
-    yield Figure(name, took, "s", f"≤ {most_s:g} s", took <= most_s, seconds)
-    yield Figure(f"{name}: peak memory", peak, "MB", f"≤ {most_mb:g} MB", peak <= most_mb, peaks)
+    yield Figure(name, took, "s", f"≤ {most_s:g} s", took <= most_s, seconds, base=before_s, **by)
+    name, met = f"{name}: peak memory", peak <= most_mb
+    yield Figure(name, peak, "MB", f"≤ {most_mb:g} MB", met, peaks, base=before_mb, **by)
+
+
+def _in_turn(
+    command: list[str], base: Base | None, turn: int
+) -> tuple[tuple[float, float], tuple[float, float] | None]:
+    """Seconds and output of a process of this code and one of `base`, in alternating order.
+
+    None if the earlier code does not run the command, perhaps because it did not have it.
+    """
+
+    def run(code: Base | None) -> tuple[float, float]:
+        env, folder = (None, None) if code is None else (code.environment(), code.folder)
+        start = time.perf_counter()
+        done = subprocess.run(
+            *(command,), stdout=subprocess.PIPE, text=True, check=True, env=env, cwd=folder
+        )
+        return time.perf_counter() - start, float(done.stdout or 0)
+
+    earlier = None
+    if base is not None and turn % 2:
+        earlier = _or_none(lambda: run(base))
+    own = run(None)
+    if base is not None and not turn % 2:
+        earlier = _or_none(lambda: run(base))
+    return own, earlier
+
+
+def _or_none(run: Callable[[], tuple[float, float]]) -> tuple[float, float] | None:
+    try:
+        return run()
+    except subprocess.CalledProcessError:
+        return None
+
+
+def _command(*arguments: object) -> list[str]:
+    """A command line of logitbank; its output is discarded."""
+    code = "import sys, os; from logitbank.cli.main import main; sys.stdout = open(os.devnull, 'w')"
+    return [sys.executable, "-c", f"{code}; sys.exit(main())", *map(str, arguments)]
 
 
 def _seconds(*command: object) -> float:
@@ -68,16 +143,31 @@ def _seconds(*command: object) -> float:
     return time.perf_counter() - start
 
 
-def command_help(_: Path, *, rounds: int = 9) -> Iterator[Figure]:
+def _seconds_of(
+    name: str, command: list[str], most_s: float, rounds: int, base: Base | None, detail: str
+) -> Figure:
+    """Seconds of a command of logitbank, also by `base`."""
+    rows = [_in_turn(command, base, turn) for turn in range(rounds)]
+    seconds = [own for (own, _), _ in rows]
+    earlier = [each[0] for _, each in rows if each is not None]
+    took = median(seconds)
+    return Figure(
+        *(name, took, "s", f"≤ {most_s:g} s", took <= most_s, seconds, detail),
+        base=median(earlier) if earlier else None,
+        revision="" if base is None else base.revision,
+    )
+
+
+def command_help(_: Path, *, rounds: int = 9, base: Base | None = None) -> Iterator[Figure]:
     """Seconds of `logitbank --help`, with Python's own start in the detail."""
-    command = Path(sys.executable).with_name("logitbank")
-    _, *seconds = (_seconds(command, "--help") for _ in range(rounds + 1))
+    command = _command("--help")
+    subprocess.run(command, capture_output=True)
     python = median(_seconds(sys.executable, "-c", "pass") for _ in range(rounds))
-    took, detail = median(seconds), f"Python alone {python:.3f} s"
-    yield Figure("`logitbank --help`", took, "s", "≤ 0.5 s", took <= 0.5, seconds, detail)
+    detail = f"Python alone {python:.3f} s"
+    yield _seconds_of("`logitbank --help`", command, 0.5, rounds, base, detail)
 
 
-def nothing_to_do(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
+def nothing_to_do(tmp: Path, *, rounds: int = 5, base: Base | None = None) -> Iterator[Figure]:
     """Seconds of the command, imports included, if all results are in the bank."""
     from bench.models import series
 
@@ -87,15 +177,14 @@ def nothing_to_do(tmp: Path, *, rounds: int = 5) -> Iterator[Figure]:
         for n in range(PROMPTS)
     ]
     prompts.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    command = [
-        *(Path(sys.executable).with_name("logitbank"), "extract", tmp / "tiny.zarr"),
+    command = _command(
+        *("extract", tmp / "tiny.zarr"),
         *("--suite", series(tmp, "tiny", 154), "--prompts", prompts),
         *("--keep", "options", "--engine", "transformers"),
-    ]
-    first, *seconds = (_seconds(*command) for _ in range(rounds + 1))
-    took, detail = median(seconds), f"all of them to do: {first:.0f} s"
-    name = "extract of 154 checkpoints, nothing to do"
-    yield Figure(name, took, "s", "≤ 1 s", took <= 1, seconds, detail)
+    )
+    first = _seconds(*command)
+    detail, name = f"all of them to do: {first:.0f} s", "extract of 154 checkpoints, nothing to do"
+    yield _seconds_of(name, command, 1, rounds, base, detail)
 
 
 def one_step_over_http(tmp: Path) -> Iterator[Figure]:
@@ -142,7 +231,18 @@ def _info(bank: str) -> None:
     assert len(Bank.open(bank).info())
 
 
-WORK: dict[str, Callable[..., None]] = {"fairness": _fairness, "report": _report, "info": _info}
+def _show(bank: str) -> None:
+    from logitbank import show
+
+    assert len(show(bank).table)
+
+
+WORK: dict[str, Callable[..., None]] = {
+    "fairness": _fairness,
+    "report": _report,
+    "info": _info,
+    "show": _show,
+}
 
 
 def _peak_mb() -> float:

@@ -111,7 +111,7 @@ def make_environment(python: str) -> Path:
         subprocess.run([*uv, "venv", "--quiet", folder], env=variables, check=True)
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     named = [each for each in groups["dev"] if isinstance(each, str)]
-    needed = [each for each in named if WITHOUT_ENGINE.match(each)]
+    needed = [*(each for each in named if WITHOUT_ENGINE.match(each)), "tokenizers"]
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # modules of an earlier wheel
     command = [*uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
     command += ["--reinstall-package", "logitbank", f"{ROOT}[remote,xarray]", *needed]

@@ -23,6 +23,7 @@ from tests.support.fluctuation_cases import professions_bank
 from tests.support.lm_eval_banks import harness_bank
 from tests.support.paths import ROOT
 from tests.support.placebo_cases import with_pairs
+from tests.support.preloaded import require_engine
 from tests.support.small_banks import logits, new_bank, spec
 
 NAMES = sorted(families())
@@ -54,6 +55,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of what lm-evaluation
 @pytest.fixture(scope="module")
 def banks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Bank]]:
     """A bank with prompts of each family."""
+    require_engine()  # whose tokenizer makes the prompts
     folder = tmp_path_factory.mktemp("families")
     os.environ["LOGITBANK_TASKS"] = str(folder / "lm_eval" / "tasks")
     add_specified(Bank.open(whole_bank(folder / "whole")), steps=HITS)

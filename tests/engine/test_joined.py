@@ -1,7 +1,7 @@
-"""Texts and options are joined as lm-evaluation-harness joins them, whatever the tokenizer."""
+"""Texts and options are joined or refused; `test_harness_requests` compares with the harness."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -16,16 +16,6 @@ from logitbank.errors import PromptError, SuiteError
 from tests.support.scored_prompts import continuation, sentence
 from tests.support.tokenizers import Kind, tiny_tokenizer
 
-TEXTS = {
-    "word": "The nurse said that",
-    "colon": "Question: What is it? Answer:",
-    "space": "Answer: ",
-    "bracket": "Answer: (",
-    "line": "Answer:\n",
-    "digit": "The answer is 4",
-}
-CONTINUED = ("A", " A", "he", " she", "2", " was tired", ".")
-
 
 @pytest.fixture(scope="module", params=get_args(Kind))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,50 +25,6 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
-
-
-@pytest.mark.filterwarnings("ignore")  # those of what the harness imports
-def test_options_are_split_off_as_by_the_harness(folder: Path, tokenizer: Tokenizer) -> None:
-    from lm_eval.api.model import TemplateLM
-    from transformers import AutoTokenizer
-
-    theirs = AutoTokenizer.from_pretrained(folder)
-    # A tokenizer that ends texts breaks the harness's own split: it is told to add nothing.
-    ends = folder.name in ("bert", "roberta")
-
-    class Harness(TemplateLM):
-        eot_token_id = prefix_token_id = 0
-        backend = "causal"
-
-        def tok_encode(self, string: str, **_: Any) -> list[int]:  # type: ignore[override]
-            ids: list[int] = theirs(string, add_special_tokens=not ends)["input_ids"]
-            return ids
-
-        def _loglikelihood_tokens(self, *_: Any, **__: Any) -> Any: ...
-        def loglikelihood_rolling(self, *_: Any, **__: Any) -> Any: ...
-        def generate_until(self, *_: Any, **__: Any) -> Any: ...
-
-    harness, flag = Harness(), False if ends else None
-    for place, text in TEXTS.items():
-        encoder = Encoder(tokenizer, add_special_tokens=flag)
-        (context,) = encoder.contexts([text])
-        pairs = [(text, option) for option in CONTINUED]
-        found = encoder.continuations(pairs, [context] * len(pairs))
-        scored = 0
-        for option, ours in zip(CONTINUED, found, strict=True):
-            before, after = harness._encode_pair(text, option)
-            if ours is None:  # the harness moves the space over, or scores what merely comes later
-                plain = theirs(text, add_special_tokens=False)["input_ids"]
-                both = theirs(text + option, add_special_tokens=False)["input_ids"]
-                assert both[: len(context)] != plain
-                continue
-            scored += 1
-            # The harness moves spaces and line breaks at the end of a text to the option.
-            assert [*context, *ours] == [*before, *after], (place, option)
-            assert list(ours) == after[len(after) - len(ours) :], (place, option)
-            if text == text.rstrip():
-                assert context == before, (place, option)
-        assert scored >= (4 if place == "space" else 5), place
 
 
 def test_winobias_s_options_are_one_token_each(folder: Path, tokenizer: Tokenizer) -> None:

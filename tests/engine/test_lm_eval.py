@@ -1,15 +1,25 @@
-"""Tasks of lm-evaluation-harness from a bank against its own model class on the same checkpoint."""
+"""Tasks of lm-evaluation-harness from a bank against its own model class on the same checkpoint.
 
+Also prompts of our own forms: options of several tokens, pairs and last words are scored as the
+harness scores them.
+"""
+
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import polars as pl
 import pytest
 
 import logitbank
-from tests.support.checkpoints import Architecture, make_checkpoint
+from logitbank.engine import Option, Prompt, PromptSet
+from tests.support.checkpoints import make_checkpoint
+from tests.support.learning import learn
 from tests.support.lm_eval_tasks import write_public_tasks, write_tasks
 from tests.support.paths import PUBLIC as DATA
-from tests.support.tokenizers import Kind, tiny_tokenizer
+from tests.support.preloaded import Preloaded
+from tests.support.tokenizers import tiny_tokenizer
 
 pytestmark = [
     pytest.mark.whole,
@@ -22,29 +32,33 @@ NATS = 2e-5
 
 
 class Case(NamedTuple):
-    """A checkpoint, its bank, and the folder of tasks."""
+    """A bank and the folder of tasks, with the harness's results by tasks and examples."""
 
-    checkpoint: Path
     bank: Path
     tasks: Path
+    names: list[str]
+    theirs: dict[str, dict[str, Any]]
+    """Results and samples of the harness's own model; by number of examples, or `default`."""
 
-    def evaluate(self, lm: Any, names: list[str], **settings: Any) -> dict[str, Any]:
-        """Results and samples of the harness."""
-        import lm_eval
-        from lm_eval.tasks import TaskManager
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        lines = (self.tasks / f"{name}-test.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
 
-        manager = TaskManager(include_path=str(self.tasks), include_defaults=False)
-        found: dict[str, Any] = lm_eval.simple_evaluate(
-            lm, tasks=names, task_manager=manager, bootstrap_iters=10, **settings
+
+def evaluate(lm: Any, tasks: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """What the harness computes with a model."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=str(tasks), include_defaults=False)
+    runs = {"default": (names, {})}
+    runs |= {f"{shots}": (["jobs"], {"num_fewshot": shots}) for shots in SHOTS}  # type: ignore[dict-item]
+    return {
+        name: lm_eval.simple_evaluate(
+            lm, tasks=[*chosen], task_manager=manager, bootstrap_iters=10, **settings
         )
-        return found
-
-    @property
-    def model(self) -> Any:
-        """The harness's own model."""
-        from lm_eval.models.huggingface import HFLM
-
-        return HFLM(str(self.checkpoint), device="cpu", dtype="float32", batch_size=8)
+        for name, (chosen, settings) in runs.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,51 +73,95 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="module",
     params=[
         ("gpt_neox", "neox", "transformers"),
+        pytest.param(("llama_tied", "llama-slow", "vllm"), marks=pytest.mark.vllm),
         ("llama_tied", "llama-slow", "transformers"),
         pytest.param(("gpt_neox", "neox", "vllm"), marks=pytest.mark.vllm),
-        pytest.param(("llama_tied", "llama-slow", "vllm"), marks=pytest.mark.vllm),
     ],
     ids="-".join,
 )
 def case(
-    request: pytest.FixtureRequest, tasks: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tasks: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    preloaded: Preloaded,
 ) -> Case:
-    architecture: Architecture
-    kind: Kind
+    from lm_eval.models.huggingface import HFLM
+
     architecture, kind, engine = request.param
     folder = tmp_path_factory.mktemp("case")
     step = make_checkpoint(folder / "m" / "step1", seed=1, architecture=architecture, vocab=1024)
     tiny_tokenizer(kind, step)
+    words = [json.loads(line)["text"].rpartition(" ") for line in
+             (tasks / "words-test.jsonl").read_text().splitlines()]  # fmt: skip
+    learn(step, [(context, " " + word) for context, _, word in words[::2]], steps=20)
     names = [*NAMES, *(name for name in PUBLIC if (tasks / f"{name}.yaml").is_file())]
-    prompts = [f"lm-eval:{name}:include={tasks}" for name in names]
+    prompts: list[Any] = [f"lm-eval:{name}:include={tasks}" for name in names]
     prompts += [f"lm-eval:jobs:num_fewshot={shots},include={tasks}" for shots in SHOTS]
-    bank = folder / "b.zarr"
-    summary = logitbank.extract(
-        bank, suites=str(step.parent), prompts=prompts, engine=engine, keep="options"
-    )
+    made = Case(folder / "b.zarr", tasks, names, {})
+    with preloaded.workers(engine):
+        summary = logitbank.extract(
+            made.bank,
+            suites=str(step.parent),
+            prompts=[*prompts, *own_prompts(made)],
+            engine=engine,
+            keep="options",
+        )
     assert summary.complete, summary.failed
-    return Case(step, bank, tasks)
+    theirs = HFLM(str(step), device="cpu", dtype="float32", batch_size=8)
+    made.theirs.update(evaluate(theirs, tasks, names))
+    return made
+
+
+def own_prompts(case: Case) -> list[PromptSet]:
+    """The documents of `jobs` with options, and the pairs of `island`.
+
+    The harness puts a space before each sentence of BLiMP, its delimiter of continuations.
+    """
+    jobs = [
+        Prompt(
+            str(i),
+            f"Question: What is {row['name']}?\nAnswer:",
+            tuple(Option(str(j), f" {text}") for j, text in enumerate(row["choices"])),
+            str(row["label"]),
+        )
+        for i, row in enumerate(case.rows("jobs"))
+    ]
+    sets = [PromptSet("mine", tuple(jobs), whole_options=True)]
+    if "island" in case.names:
+        from logitbank.engine.prompts.scoring import sentence_tokens
+
+        pairs = [
+            Prompt(
+                f"{i}-{side}", " " + row[f"sentence_{side}"], scored=sentence_tokens,
+                columns={"pair": i, "side": side},
+            )
+            for i, row in enumerate(case.rows("island")) for side in ("good", "bad")
+        ]  # fmt: skip
+        sets.append(PromptSet("pairs", tuple(pairs)))
+    return sets
 
 
 def test_every_sum_flag_and_metric_is_that_of_the_harness(case: Case) -> None:
     from logitbank.harness import BankLM
 
-    names = [*NAMES, *(name for name in PUBLIC if (case.tasks / f"{name}.yaml").is_file())]
-    runs = [(names, {}), *((["jobs"], {"num_fewshot": shots}) for shots in SHOTS)]
-    ours, theirs = BankLM(case.bank), case.model
-    for chosen, settings in runs:
-        one, other = (case.evaluate(lm, chosen, **settings) for lm in (ours, theirs))
-        assert one["samples"].keys() == other["samples"].keys()
-        for task, samples in other["samples"].items():
-            for sample, own in zip(samples, one["samples"][task], strict=True):
+    ours = evaluate(BankLM(case.bank), case.tasks, case.names)
+    for run, theirs in case.theirs.items():
+        assert ours[run]["samples"].keys() == theirs["samples"].keys()
+        for task, samples in theirs["samples"].items():
+            for sample, own in zip(samples, ours[run]["samples"][task], strict=True):
                 assert own["arguments"] == sample["arguments"]
                 assert_same(own["filtered_resps"], sample["filtered_resps"], task)
-        assert one["results"].keys() == other["results"].keys()
-        for task, values in other["results"].items():
-            found = one["results"][task]
-            texts = {name for name, value in values.items() if isinstance(value, str | dict)}
-            assert {name: found.pop(name) for name in texts} == {n: values.pop(n) for n in texts}
-            assert found == pytest.approx(values, rel=1e-5, nan_ok=True), task
+        assert ours[run]["results"].keys() == theirs["results"].keys()
+        for task, values in theirs["results"].items():
+            numbers, texts = split(values)
+            own_numbers, own_texts = split(ours[run]["results"][task])
+            assert own_texts == texts
+            assert own_numbers == pytest.approx(numbers, rel=1e-4, abs=1e-7, nan_ok=True), task
+
+
+def split(values: dict[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
+    numbers = {key: value for key, value in values.items() if not isinstance(value, str | dict)}
+    return numbers, {key: value for key, value in values.items() if key not in numbers}
 
 
 def assert_same(ours: list[Any], theirs: list[Any], task: str) -> None:
@@ -113,3 +171,44 @@ def assert_same(ours: list[Any], theirs: list[Any], task: str) -> None:
             own, other = (own, None), (other, None)
         assert own[0] == pytest.approx(other[0], abs=NATS, rel=1e-6), task
         assert own[1] == other[1], task
+
+
+def test_options_of_several_tokens_are_compared_as_by_the_harness(case: Case) -> None:
+    samples = case.theirs["default"]["samples"]["jobs"]
+    scan = logitbank.open(case.bank).scan("mine", whole_options=True)
+    rows = scan.select("prompt_id", "option", "logprob").collect().sort("prompt_id", "option")
+    theirs = [
+        (sample["doc_id"], j, resp[0])
+        for sample in samples
+        for j, resp in enumerate(sample["filtered_resps"])
+    ]
+    ours = [(int(prompt), int(option), sum_) for prompt, option, sum_ in rows.iter_rows()]
+    assert [each[:2] for each in sorted(ours)] == [each[:2] for each in theirs]
+    np.testing.assert_allclose(
+        [each[2] for each in sorted(ours)], [each[2] for each in theirs], atol=NATS
+    )
+    values = case.theirs["default"]["results"]["jobs"]
+    for score, metric in (("sum", "acc"), ("character", "acc_norm")):
+        study = logitbank.options(case.bank, prompts="mine", score=score)  # type: ignore[arg-type]
+        assert study.result.answers["accuracy"].item() == pytest.approx(values[f"{metric},none"])
+
+
+def test_last_words_are_right_as_by_the_harness(case: Case) -> None:
+    (row,) = logitbank.lambada(case.bank, prompts="lm-eval:words").result.lambada.to_dicts()
+    values = case.theirs["default"]["results"]["words"]
+    assert row["acc"] == values["acc,none"]
+    assert 0 < row["acc"] < 1
+    assert row["perplexity"] == pytest.approx(values["perplexity,none"], rel=1e-5)
+    assert row["acc_stderr"] == pytest.approx(values["acc_stderr,none"])
+
+
+def test_pairs_are_preferred_as_by_the_harness(case: Case) -> None:
+    if "island" not in case.names:
+        pytest.skip(f"{DATA} lacks blimp/")
+    samples = case.theirs["default"]["samples"]["island"]
+    sums = np.array([[resp[0] for resp in sample["filtered_resps"]] for sample in samples])
+    study = logitbank.pairs(case.bank, prompts="pairs")
+    (row,) = study.result.pairs.filter(pl.col("group") == "all").to_dicts()
+    values = case.theirs["default"]["results"]["island"]
+    assert row["score"] == pytest.approx(100 * values["acc,none"])
+    assert row["likelihood_diff"] == pytest.approx(np.abs(sums[:, 0] - sums[:, 1]).mean(), abs=4e-5)

@@ -10,8 +10,22 @@ from tests.support.paths import PUBLIC as DATA
 
 JOBS = ("nurse", "doctor", "clerk", "mechanic")
 ENDS = ("was tired", "thanked him", "was busy and argued with the doctor", "helped her")
+LAST = "he she him naïve male female not specified gender of Question options".split()
+    "he",
+    "she",
+    "him",
+    "naïve",
+    "male",
+    "female",
+    "not",
+    "specified",
+    "gender",
+    "of",
+    "Question",
+    "options",
+]
+"""The last word of each passage."""
 DOCUMENTS = 24
-PASSAGES = 12
 
 _CHOICE = {
     "output_type": "multiple_choice",
@@ -69,8 +83,8 @@ def write_tasks(folder: Path) -> Path:
         for i in range(DOCUMENTS)
     ]
     texts = [
-        {"text": f"The {JOBS[i % 4]} {ENDS[i % 3]} and said that {('he', 'she', 'naïve')[i % 3]}"}
-        for i in range(PASSAGES)
+        {"text": f"The {JOBS[i % 4]} {ENDS[i % 3]} and said that {LAST[i]}"}
+        for i in range(len(LAST))
     ]
     long = [{"text": " ".join(f"the {JOBS[i * j % 4]} {ENDS[j % 4]}" for j in range(9 * i + 3))}
             for i in range(7)]  # fmt: skip

@@ -10,20 +10,10 @@ from tests.support.paths import PUBLIC as DATA
 
 JOBS = ("nurse", "doctor", "clerk", "mechanic")
 ENDS = ("was tired", "thanked him", "was busy and argued with the doctor", "helped her")
-LAST = "he she him naïve male female not specified gender of Question options".split()
-    "he",
-    "she",
-    "him",
-    "naïve",
-    "male",
-    "female",
-    "not",
-    "specified",
-    "gender",
-    "of",
-    "Question",
-    "options",
-]
+LAST = (
+    *("he", "she", "him", "naïve", "male", "female", "not", "specified"),
+    *("gender", "of", "Question", "options"),
+)
 """The last word of each passage."""
 DOCUMENTS = 24
 

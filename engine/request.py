@@ -63,9 +63,9 @@ class ExtractRequest:
     deterministic: bool = False
     """The same bits in any batch: with vLLM's batch-invariant kernels on a GPU, or with
     transformers, one sequence at a time."""
-    canary_every: int = 50
-    """Number of checkpoints between reference checks of a few sequences with plain transformers,
-    the first checkpoint included; 0 for none."""
+    canary_every: int = 10
+    """Number of checkpoints between reference checks of a few sequences with plain transformers.
+    The first two checkpoints of a worker are always checked; 0 for no check."""
     batch_tokens: int | None = None
     """Largest number of tokens in a forward pass. By default 4,096, or 8,192 on a GPU; halved
     when memory runs out. Results depend on it in the last bits at most."""

@@ -79,7 +79,7 @@ def extract(
     canary_every: Annotated[
         int,
         ENGINE(help="Number of checkpoints between reference checks; 0 for none."),
-    ] = 50,
+    ] = 10,
     trust_remote_code: Annotated[
         bool,
         ENGINE("--trust-remote-code", help="Permission to run code that ships with the model."),

@@ -49,8 +49,8 @@ class EngineSettings:
     deterministic: bool = False
     """Results do not depend on the batch, bit for bit: vLLM's batch-invariant kernels, or one
     sequence at a time in transformers."""
-    canary_every: int = 50
-    """Run the reference check at the first checkpoint and every n-th after it; 0 for never."""
+    canary_every: int = 10
+    """Run the reference check at the first two checkpoints and every n-th; 0 for never."""
     trust_remote_code: bool = False
     adapter_from: Path | None = None
     """Folder of the checkpoint whose language adapters are used for models without them."""

@@ -4,22 +4,26 @@ The process is separate because vLLM patches transformers in its own. It also me
 of low precision, by plain transformers alone.
 """
 
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from itertools import pairwise
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from logitbank.engine.backends.engine import engine_named
-from logitbank.engine.backends.protocol import Backend, EngineSettings
+from logitbank.engine.backends.protocol import Backend
 from logitbank.engine.weights.config import length_limits
 from logitbank.engine.workers.events import Event, Job, ReferenceChecked
 from logitbank.engine.workers.worker_process import MALLOC
@@ -97,10 +101,9 @@ def compare(
 
 
 class ReferenceProcess:
-    """A child process that evaluates sequences with plain transformers on the CPU."""
+    """A new process that evaluates sequences with plain transformers on the CPU."""
 
-    def __init__(self, settings: EngineSettings, *, log: Path) -> None:
-        self._settings, self._log = settings, log
+    def __init__(self, *, log: Path) -> None:
         self._connection, child = Pipe()
         descriptor = child.fileno()
         module = "logitbank.engine.workers.reference_check"
@@ -117,31 +120,16 @@ class ReferenceProcess:
             )
         child.close()
 
-    def request(self, folder: Path, queries: Sequence[Query]) -> None:
-        """Start an evaluation; `results` waits for it."""
-        try:
-            self._connection.send((folder, queries, self._settings))
-        except OSError:
-            raise self._death() from None
+    def request(self, *request: object) -> None:
+        """Start an evaluation; `reply` waits for it."""
+        self._connection.send(request)
 
-    def results(self) -> list[Reference]:
-        """The references of the requested queries."""
+    def reply(self) -> object:
+        """The rows, a message, or the exit code of a process that ended without an answer."""
         try:
-            reply = self._connection.recv()
+            return self._connection.recv()
         except (EOFError, OSError):
-            raise self._death() from None
-        if isinstance(reply, str):
-            raise EngineError(f"the reference check could not run: {reply}")
-        return [Reference(logits, rounding) for logits, rounding in reply]
-
-    def _death(self) -> EngineError:
-        if self._process.wait() != -signal.SIGKILL:
-            return EngineError(f"the reference check's process ended; see the end of {self._log}")
-        return EngineError(
-            "the reference check's process was killed by signal 9 (out of memory?): it needs the"
-            " weights in float32, in addition to the engine; use a machine with more memory, or"
-            " --canary-every 0"
-        )
+            return self._process.wait()
 
     def close(self) -> None:
         self._connection.close()
@@ -149,17 +137,135 @@ class ReferenceProcess:
         self._process.wait()
 
 
+class ReferenceFork:
+    """A forked process that evaluates sequences, each time in a fork of its own.
+
+    It has imported plain transformers and nothing else, so that an evaluation starts at once.
+    """
+
+    def __init__(self, process: int, connection: "Connection[object, object]") -> None:
+        self._process, self._connection, self._runs = process, connection, False
+
+    @classmethod
+    def start(cls, *unwanted: "Connection[Any, Any]") -> Self | None:
+        """Fork this process, which must not have imported an engine; None if that is unsafe.
+
+        macOS allows no fork of a process with its frameworks loaded. The child closes the
+        `unwanted` connections.
+        """
+        if sys.platform != "linux" or threading.active_count() > 1 or "vllm" in sys.modules:
+            return None
+        import_plain_models()
+        connection, child = Pipe()
+        gc.freeze()  # pages with garbage to collect would be copied
+        if process := os.fork():
+            child.close()
+            return cls(process, connection)
+        code = 1
+        try:
+            for each in (connection, *unwanted):
+                each.close()
+            _serve_forks(child)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def request(self, *request: object) -> None:
+        """Start an evaluation; `reply` waits for it."""
+        self._connection.send(request)
+        self._runs = True
+
+    def reply(self) -> object:
+        """The rows, a message, or the exit code of a process that ended without an answer."""
+        self._runs = False
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            return 1
+
+    def close(self) -> None:
+        """End the evaluation, not this process, which waits for the next."""
+        if self._runs:
+            with suppress(OSError):
+                self._connection.send(None)
+            self.reply()
+
+    def end(self) -> None:
+        """End this process."""
+        self._connection.close()
+        os.waitpid(self._process, 0)
+
+
+def import_plain_models() -> None:
+    """Import the code of plain models, without scikit-learn.
+
+    transformers imports it for assisted generation if it is installed, which takes a quarter of the
+    time.
+    """
+    hidden = "sklearn" not in sys.modules
+    if hidden:
+        sys.modules["sklearn"] = None  # type: ignore[assignment]
+    try:
+        import_module("logitbank.engine.backends.plain_logits")
+    finally:
+        if hidden:
+            del sys.modules["sklearn"]
+
+
+def _serve_forks(connection: "Connection[object, Any]") -> None:
+    """Fork for each request, and send its answer or its exit code, until the worker ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    while True:
+        try:
+            if (request := connection.recv()) is None:
+                continue  # to stop an evaluation that has just ended
+        except EOFError:
+            return
+        answers, child = Pipe(duplex=False)
+        if (process := os.fork()) == 0:
+            child.send(_answer(request))
+            os._exit(0)
+        child.close()
+        if answers not in wait([connection, answers]):  # the worker stops the evaluation, or ended
+            os.kill(process, signal.SIGKILL)
+        try:
+            answer = answers.recv_bytes()
+        except (EOFError, OSError):
+            answer = b""
+        answers.close()
+        _, status = os.waitpid(process, 0)
+        if answer:
+            connection.send_bytes(answer)
+        else:
+            connection.send(os.waitstatus_to_exitcode(status))
+
+
+def _answer(request: Any) -> object:
+    """The rows of a request, or a message."""
+    try:
+        from transformers.utils import logging
+
+        from logitbank.engine.backends.plain_logits import evaluate
+
+        logging.disable_progress_bar()
+        return evaluate(*request)
+    except Exception as error:  # the parent reports it
+        return f"{type(error).__name__}: {error}"
+
+
 class ReferenceCheck:
     """Checks the engine of one worker at its first two checkpoints and every n-th.
 
-    The second one is the first whose weights are swapped in.
-
-    Each check has a process of its own, whose imports overlap with the load of the engine.
+    The second one is the first whose weights are swapped in. An evaluation has a process of its
+    own, and overlaps with the load of the engine.
     """
 
-    def __init__(self, *, log: Path, emit: Callable[[Event], None]) -> None:
-        self._log, self._emit = log, emit
-        self._process: ReferenceProcess | None = None
+    def __init__(
+        self, *, log: Path, emit: Callable[[Event], None], fork: ReferenceFork | None = None
+    ) -> None:
+        self._log, self._emit, self._fork = log, emit, fork
+        self._process: ReferenceProcess | ReferenceFork | None = None
 
     def start(self, job: Job, bank: Bank, *, loads: int) -> list[Query]:
         """Start the evaluation of some queries; empty if this checkpoint is not checked."""
@@ -171,8 +277,9 @@ class ReferenceCheck:
         selected = (query for each in sets for query in select_queries(each, limits))
         queries = [*dict.fromkeys(selected)]
         self.close()
-        self._process = ReferenceProcess(job.settings, log=self._log)
-        self._process.request(job.folder, queries)
+        self._process = self._fork or ReferenceProcess(log=self._log)
+        with suppress(OSError):  # its end is noticed when the answer is read
+            self._process.request(job.folder, queries, job.settings)
         return queries
 
     def finish(self, job: Job, backend: Backend, queries: Sequence[Query]) -> dict[str, Json]:
@@ -190,7 +297,7 @@ class ReferenceCheck:
             rows.update(zip(indices, logits.float().cpu().clone(), strict=True))
 
         backend.score(queries, take)
-        references = self._process.results()
+        references = _references(self._process.reply(), self._log)
         self.close()  # it has the weights of a whole model in memory
         checks = [
             _check(job, query, reference, rows[i].numpy())
@@ -209,6 +316,21 @@ class ReferenceCheck:
         if self._process is not None:
             self._process.close()
             self._process = None
+
+
+def _references(reply: object, log: Path) -> list[Reference]:
+    """The references in a reply, or its message as an error."""
+    if isinstance(reply, list):
+        return [Reference(logits, rounding) for logits, rounding in reply]
+    if isinstance(reply, str):
+        raise EngineError(f"the reference check could not run: {reply}")
+    if reply != -signal.SIGKILL:
+        raise EngineError(f"the reference check's process ended; see the end of {log}")
+    raise EngineError(
+        "the reference check's process was killed by signal 9 (out of memory?): it needs the"
+        " weights in float32, in addition to the engine; use a machine with more memory, or"
+        " --canary-every 0"
+    )
 
 
 def _check(job: Job, query: Query, reference: Reference, logits: np.ndarray) -> ReferenceChecked:
@@ -257,27 +379,15 @@ def _context_length(query: Query) -> int:
 
 
 def main(descriptor: int) -> None:
-    """Evaluate the requests from the pipe `descriptor` until it closes."""
+    """Evaluate one request from the pipe `descriptor`."""
     # A scheduler sends SIGTERM to every process of a job, and the worker still needs an answer.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    connection: Connection[object, tuple[Path, list[Query], EngineSettings]]
-    connection = Connection(descriptor)
-    while True:
-        try:
-            request = connection.recv()  # before the slow imports, on which the sender may wait
-        except EOFError:
-            return
-        reply: object
-        try:
-            from transformers.utils import logging
-
-            from logitbank.engine.backends.plain_logits import evaluate
-
-            logging.disable_progress_bar()
-            reply = evaluate(*request)
-        except Exception as error:  # the parent reports it
-            reply = f"{type(error).__name__}: {error}"
-        connection.send(reply)
+    connection: Connection[object, Any] = Connection(descriptor)
+    with suppress(EOFError):
+        request = connection.recv()  # before the slow imports, on which the sender may wait
+        import_plain_models()
+        connection.send(_answer(request))
+        connection.recv()  # until the worker closes the pipe
 
 
 if __name__ == "__main__":

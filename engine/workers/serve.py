@@ -16,6 +16,7 @@ from logitbank.engine.backends.out_of_memory import is_out_of_memory
 from logitbank.engine.backends.protocol import EngineStart
 from logitbank.engine.workers.events import Cause, CheckpointFailed, CheckpointStopped, Event, Job
 from logitbank.engine.workers.load_ahead import LoadedAheadError
+from logitbank.engine.workers.reference_check import ReferenceFork
 from logitbank.engine.workers.worker import Worker
 from logitbank.errors import (
     DeviceError,
@@ -33,8 +34,10 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     stop = threading.Event()
     # A scheduler sends SIGTERM to every process of a job, also to one that imports.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     connection: Connection[Event, object] = Connection(descriptor)
+    parent = os.getppid()
+    fork = ReferenceFork.start(connection)  # before there are threads, CUDA or vLLM
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     sending = threading.Lock()
 
     def emit(event: Event) -> None:  # called by the scoring and the writing thread
@@ -46,7 +49,7 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
     assert isinstance(engine, EngineStart)
     with contextlib.suppress(Exception):  # raised again by the first job, which reports it
         import_engine(engine)
-    worker = Worker(bank, log=log, emit=emit)
+    worker = Worker(bank, log=log, emit=emit, fork=fork)
 
     def on_sigterm(*_: object) -> None:
         """Stop after the current block, or at once: a process that loads weights loses nothing."""
@@ -77,6 +80,8 @@ def main(descriptor: int, bank: Path, log: Path) -> None:
                 traceback.print_exc()
             emit(failure(job, error))
     worker.close()
+    if fork is not None:
+        fork.end()
 
 
 def failure(job: Job, error: Exception) -> CheckpointFailed:

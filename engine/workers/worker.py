@@ -32,7 +32,7 @@ from logitbank.engine.workers.events import (
     WeightsLoaded,
 )
 from logitbank.engine.workers.load_ahead import LoadAhead
-from logitbank.engine.workers.reference_check import ReferenceCheck
+from logitbank.engine.workers.reference_check import ReferenceCheck, ReferenceFork
 from logitbank.errors import EngineError, SuiteError
 from logitbank.store import Bank, BlockData, DepositSpec, DepositWriter
 from logitbank.store.deposits.reduce import BlockReducer
@@ -72,10 +72,12 @@ class BlockProgress:
 class Worker:
     """Runs jobs for one bank with one engine."""
 
-    def __init__(self, bank: Path, *, log: Path, emit: Emit) -> None:
+    def __init__(
+        self, bank: Path, *, log: Path, emit: Emit, fork: ReferenceFork | None = None
+    ) -> None:
         self._path, self._emit = bank, emit
         self._backend: Backend | None = None
-        self._reference = ReferenceCheck(log=log, emit=emit)
+        self._reference = ReferenceCheck(log=log, emit=emit, fork=fork)
         self._buffers = RowBuffers()
         # Read once for all checkpoints: a set is named by the digest of its content.
         self._queries = lru_cache(1)(lambda query_set: self._bank.query_set(query_set).queries)

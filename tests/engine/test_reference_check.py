@@ -1,6 +1,9 @@
 """The reference check refuses a wrong engine, and no engine for the rounding of low precision."""
 
 import json
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +191,72 @@ def test_a_reference_process_ends_after_its_check(
     assert run(tmp_path / "b", request, on_event=seen).complete
     assert len(started) == len(ended) == 2
     assert all(ended)
+
+
+ASKED = [Query((5, 6, 7, 8), 3), Query((9, 30, 4, 11, 200, 17), 5)]
+DRIVER = "tests.support.reference_driver"
+forks = pytest.mark.skipif(sys.platform != "linux", reason="macOS starts a new process")
+
+
+@forks
+def test_forks_give_the_references_of_a_process_of_its_own(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    from logitbank.engine.backends.plain_logits import evaluate
+
+    folders = [*make_series(tmp_path, steps=(0, 1)).iterdir()]
+    settings = EngineSettings("transformers", compute_dtype="bfloat16")
+    wanted = [*folders, tmp_path / "absent", folders[0]]
+    replies = preloaded.run("transformers", tmp_path, f"{DRIVER}:replies", wanted, ASKED, settings)
+    assert "absent cannot be loaded" in replies.pop(2)
+    for folder, reply in zip((*folders, folders[0]), replies, strict=True):
+        for (ours, rounding), (exact, expected) in zip(
+            reply, evaluate(folder, ASKED, settings), strict=True
+        ):
+            np.testing.assert_array_equal(ours, exact)
+            assert rounding == expected > 0
+
+
+@forks
+def test_a_fork_is_stopped_or_killed_and_the_next_answers(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    folder = make_checkpoint(tmp_path / "step0", seed=1)
+    arguments = folder, ASKED, EngineSettings("transformers")
+    code, reply = preloaded.run("transformers", tmp_path, f"{DRIVER}:stopped", *arguments)
+    assert len(reply) == len(ASKED)
+    with pytest.raises(EngineError, match=r"killed by signal 9 \(out of memory\?\)"):
+        reference_check._references(code, tmp_path / "log")
+
+
+@forks
+def test_no_fork_outlives_its_worker(tmp_path: Path, preloaded: Preloaded) -> None:
+    arguments = ASKED, EngineSettings("transformers"), tmp_path / "pids"
+    with pytest.raises(AssertionError):  # it was killed
+        preloaded.run("transformers", tmp_path, f"{DRIVER}:die", *arguments)
+    for pid in (tmp_path / "pids").read_text().split():
+        while Path(f"/proc/{pid}/cmdline").is_file() and _is_alive(pid):
+            time.sleep(0.01)
+
+
+def _is_alive(pid: str) -> bool:
+    with suppress(OSError):
+        return " Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+    return False
+
+
+@pytest.mark.whole
+@pytest.mark.vllm
+def test_a_worker_of_vllm_checks_its_first_two_checkpoints_in_forks(tmp_path: Path) -> None:
+    """vLLM's changes of transformers are not in the forks."""
+    require_vllm()
+    series = make_series(tmp_path / "tiny", steps=(0, 1, 2))
+    seen: list[Event] = []
+    request = extraction(series, canary_every=10, engine="vllm")
+    assert run(tmp_path / "b", request, on_event=seen.append).complete
+    checked = [event for event in seen if isinstance(event, ReferenceChecked)]
+    assert [event.checkpoint.step for event in checked] == [0, 1]
+    assert all(event.difference < 1e-4 for event in checked)
 
 
 def test_queries_are_chosen_at_the_ends_at_limits_and_at_random() -> None:

@@ -155,7 +155,10 @@ class ReferenceFork:
         """
         if sys.platform != "linux" or threading.active_count() > 1 or "vllm" in sys.modules:
             return None
-        import_plain_models()
+        try:
+            import_plain_models()
+        except Exception:  # the import of the engine reports it
+            return None
         connection, child = Pipe()
         gc.freeze()  # pages with garbage to collect would be copied
         if process := os.fork():
@@ -316,6 +319,11 @@ class ReferenceCheck:
         if self._process is not None:
             self._process.close()
             self._process = None
+
+    def kill(self) -> None:
+        """End an evaluation because this process ends now, with which forks end."""
+        if isinstance(self._process, ReferenceProcess):
+            self._process.close()
 
 
 def _references(reply: object, log: Path) -> list[Reference]:

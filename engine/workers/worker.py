@@ -194,7 +194,7 @@ class Worker:
 
     def kill_reference(self) -> None:
         """End the process of the reference check, because this process ends now."""
-        self._reference.close()
+        self._reference.kill()
 
     def close(self) -> None:
         self._reference.close()

@@ -100,7 +100,7 @@ def test_a_reference_process_gives_freed_memory_back(
     monkeypatch.setenv("OTHER", "kept")
     popen = Mock()
     monkeypatch.setattr(reference_check, "subprocess", Mock(Popen=popen))
-    ReferenceProcess(SETTINGS, log=tmp_path / "log")
+    ReferenceProcess(log=tmp_path / "log")
     environment = popen.call_args.kwargs["env"]
     assert environment["OTHER"] == "kept"
     assert [name for name in environment if name.startswith("MALLOC")] == []
@@ -108,9 +108,9 @@ def test_a_reference_process_gives_freed_memory_back(
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_killed_reference_process_names_its_memory(tmp_path: Path) -> None:
-    process = ReferenceProcess(SETTINGS, log=tmp_path / "log")
+    process = ReferenceProcess(log=tmp_path / "log")
     os.kill(process._process.pid, signal.SIGKILL)
     process._process.wait()
     with pytest.raises(EngineError, match="killed by signal 9 .*float32.*--canary-every 0"):
-        process.results()
+        reference_check._references(process.reply(), tmp_path / "log")
     process.close()

@@ -6,8 +6,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
-import polars as pl
-
 from logitbank.analysis.frames.choose import ChoosePrompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, open_bank
@@ -163,35 +161,6 @@ def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
                 f"{first.address} and {second.address}. Analyse the banks one at a time, or change "
                 "the ids of changed prompts."
             )
-
-
-def check_vocab_limit(
-    banks: Sequence[Bank], prompts: str, models: Collection[str] | None = None
-) -> None:
-    """Refuse ranks among the tokenizer's entries if a bank does not contain them.
-
-    Raises
-    ------
-    UsageError
-        No deposit of the prompt set has more outputs than `vocab_entries`, which is the default if
-        a deposit names none; or an option is a padding output and has no such rank.
-    """
-    padded = False
-    for bank in banks:
-        highest = bank.prompts(prompts).group_by("query_set").agg(pl.col("token").max()).collect()
-        tokens = dict(highest.iter_rows())
-        for deposit in bank.deposits(prompts=prompts):
-            if models is not None and deposit.checkpoint.model not in models:
-                continue
-            entries, token = deposit.spec.vocab_entries, tokens[deposit.query_set]
-            padded |= entries < deposit.layout.vocab
-            if token is not None and token >= entries:
-                raise UsageError(
-                    f"Token {token:,} of {prompts} is padding of {deposit.checkpoint} ({entries:,} "
-                    "vocabulary entries) and has no rank among the entries. Leave out vocab_limit."
-                )
-    if not padded:
-        raise UsageError(f"No deposit of {prompts} has padding outputs. Leave out vocab_limit.")
 
 
 def prompt_sets(banks: Sequence[Bank]) -> list[str]:

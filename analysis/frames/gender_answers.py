@@ -13,7 +13,6 @@ from logitbank.analysis.frames.batches import ROWS
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import (
     Floats,
-    Ties,
     jsd_parts,
     scaled,
     three_way_correct,
@@ -158,9 +157,7 @@ class _Block(NamedTuple):
     """(2, c, 3) tied and inexact."""
 
 
-def read_winobias(
-    scores: Scores, *, ties: Ties = "competition", vocab_limit: bool = False
-) -> Answers:
+def read_winobias(scores: Scores) -> Answers:
     """The answers of a prompt set of WinoBias, read once in a report.
 
     Raises
@@ -168,11 +165,10 @@ def read_winobias(
     UsageError, BankError
         As `map_score_arrays`.
     """
-    key = ("winobias", ties, vocab_limit)
-    return scores.cached(key, lambda: _read(scores, ties=ties, vocab_limit=vocab_limit))
+    return scores.cached("winobias", lambda: _read(scores))
 
 
-def _read(scores: Scores, *, ties: Ties, vocab_limit: bool) -> Answers:
+def _read(scores: Scores) -> Answers:
     stereotypes = scores.columns.issuperset(GENDER_COLUMNS)
 
     def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Block]:
@@ -180,8 +176,8 @@ def _read(scores: Scores, *, ties: Ties, vocab_limit: bool) -> Answers:
         return lambda data: _block(data, layout)
 
     blocks = map_score_arrays(
-        scores.frames(rows=ROWS, coded=CODED), prepare, ties=ties,
-        vocab_limit=vocab_limit, columns=GENDER_COLUMNS if stereotypes else (),
+        scores.frames(rows=ROWS, coded=CODED), prepare,
+        columns=GENDER_COLUMNS if stereotypes else (),
     )  # fmt: skip
     layout, checkpoints = blocks[0].layout, pl.concat(block.checkpoints for block in blocks)
     counts = np.concatenate([block.counts for block in blocks], axis=1)

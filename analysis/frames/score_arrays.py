@@ -20,7 +20,6 @@ from logitbank.analysis.frames.batches import (
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import (
     Floats,
-    Ties,
     everything_ties,
     tied_others,
     unique_maximum,
@@ -36,7 +35,6 @@ COLUMNS = (
 )
 CODED = ("model", "run", "prompt_id", "sentence_id", "option", "stereotype", "asked")
 """Text columns; as codes they take a third of the time to read."""
-PADDING_COLUMNS = ("padding_above", "padding_ties")
 T = TypeVar("T")
 
 
@@ -131,8 +129,6 @@ class ScoreArrays:
 def score_arrays(
     frame: pl.LazyFrame,
     *,
-    ties: Ties,
-    vocab_limit: bool = False,
     axes: PromptAxes | None = None,
     columns: Sequence[str] = (),
 ) -> ScoreArrays:
@@ -149,11 +145,9 @@ def score_arrays(
     BankError
         No rows, a prompt without one of its options, or a logit that is not finite.
     """
-    rank = vocabulary_rank(ties=ties, vocab_limit=vocab_limit)
-    middle = vocabulary_rank(ties="midrank", vocab_limit=vocab_limit)
-    padding = PADDING_COLUMNS if vocab_limit else ()
+    rank, middle = vocabulary_rank(), vocabulary_rank(ties="midrank")
     names = frame.collect_schema().names()
-    if missing := [name for name in (*COLUMNS, *padding, *columns) if name not in names]:
+    if missing := [name for name in (*COLUMNS, *columns) if name not in names]:
         raise UsageError(
             f"The prompts have no column {', '.join(missing)}. This analysis needs the columns of "
             "WinoBias (extract --prompts winobias). Use `analyze options` for other prompts."
@@ -161,7 +155,6 @@ def score_arrays(
     rows = frame.select(
         pl.col("model", "run", "prompt_id", *columns).cast(pl.Categorical),
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
-        *padding,
         option=pl.col("option").cast(pl.Enum(LABELS), strict=False).to_physical(),
         logprob="logprob" if "logprob" in names else pl.lit(float("nan")),
         is_answer=pl.col("is_answer").fill_null(False),
@@ -173,8 +166,8 @@ def score_arrays(
     _check_options(rows["option"], frame)
     answers = rows.filter("is_answer").select(
         rank=pl.when(everything_ties()).then(middle).otherwise(rank),
-        top=unique_maximum(vocab_limit=vocab_limit),
-        tied=tied_others(vocab_limit=vocab_limit) > 0,
+        top=unique_maximum(),
+        tied=tied_others() > 0,
         inexact=~pl.col("exact"),
     )
     return _dense(rows, answers, axes, columns)
@@ -184,8 +177,6 @@ def map_score_arrays(
     frames: Iterable[pl.LazyFrame],
     prepare: Callable[[PromptAxes], Callable[[ScoreArrays], T]],
     *,
-    ties: Ties = "competition",
-    vocab_limit: bool = False,
     columns: Sequence[str] = (),
 ) -> list[T]:
     """Results from the arrays of one frame after another, all on the same axes.
@@ -202,7 +193,7 @@ def map_score_arrays(
     axes: PromptAxes | None = None
 
     def read(frame: pl.LazyFrame) -> ScoreArrays:
-        return score_arrays(frame, ties=ties, vocab_limit=vocab_limit, axes=axes, columns=columns)
+        return score_arrays(frame, axes=axes, columns=columns)
 
     while True:
         function: Callable[[ScoreArrays], T] | None = None

@@ -16,10 +16,9 @@ from logitbank.analysis.families.fairness.metric import Fairness, fairness_metri
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.reader import ScanCache
-from logitbank.errors import LogitbankError, UsageError
-from logitbank.store import Bank, CheckpointId
+from logitbank.errors import LogitbankError
+from logitbank.store import Bank
 from tests.support.evaluation_banks import (
-    VOCAB,
     add_specified,
     add_winobias,
     specified_logits,
@@ -222,23 +221,6 @@ def test_charts_draw_every_checkpoint_with_n_and_legends() -> None:
     gaps = max(specs["gap"]["datasets"].values(), key=len)
     assert len(gaps) == 18
     assert {"delta", "low", "high"} <= set(gaps[0])
-
-
-def test_a_vocab_limit_that_means_nothing_is_refused(tmp_path: Path) -> None:
-    bank = Bank.open(winobias_bank(tmp_path / "b"))
-    with pytest.raises(UsageError, match="vocab_limit"):
-        fairness(bank, vocab_limit=True, bootstrap=0)
-    (queries,) = bank.query_sets()
-    logits = np.random.default_rng(0).normal(size=(48, VOCAB)).astype(np.float32)
-    for entries, step in ((4, 4), (3, 5)):
-        bank.deposit(
-            logits, checkpoint=CheckpointId("toy", step=step), query_set=queries,
-            vocab_entries=entries,
-        )  # fmt: skip
-        if step == 4:
-            assert fairness(bank, vocab_limit=True, bootstrap=0).findings
-    with pytest.raises(UsageError, match="Token 3 .* toy step 5"):
-        fairness(bank, vocab_limit=True, bootstrap=0)
 
 
 def test_prompts_that_stereotype_accuracy_refuses_are_no_problem_of_fairness(

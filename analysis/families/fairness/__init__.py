@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
 from logitbank.analysis.family import CHANGE_POINTS, Family, columns
@@ -45,9 +45,6 @@ def fairness(
     bootstrap: Annotated[
         int, "Number of resamples of the sentences, for the steps of changes; 0 for none."
     ] = 1000,
-    vocab_limit: bool = False,
-    ties: Literal["competition", "midrank"] = "competition",
-    unit: Literal["prompt", "prompt_order", "seed"] = "prompt",
 ) -> "Study[Fairness]":
     """Measure Average Rank, accuracy, JSD-P and the gender gap at every checkpoint.
 
@@ -63,27 +60,21 @@ def fairness(
         Only these models.
     cache
         What the analyses of one report share.
-    bootstrap, vocab_limit, ties, unit
+    bootstrap
         As for `logitbank.analysis.fairness_metric`.
 
     Raises
     ------
     LogitbankError
-        A missing bank or prompt set, what `fairness_metric` refuses, or a `vocab_limit` that the
-        banks do not have.
+        A missing bank or prompt set, or what `fairness_metric` refuses.
     """
     from logitbank.analysis.families.fairness import metric
-    from logitbank.analysis.frames.banks import check_vocab_limit
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
-    if vocab_limit:
-        check_vocab_limit(scores.banks, scores.prompts, scores.models)
-    result = metric.fairness_metric(
-        scores, vocab_limit=vocab_limit, ties=ties, unit=unit, bootstrap=bootstrap
-    )
+    result = metric.fairness_metric(scores, bootstrap=bootstrap)
     missing = missing_sentences(result.checkpoints, "score")
     return make_study(FAMILY, result, scores, missing=missing)
 

@@ -226,9 +226,8 @@ def _tested(
     if published.is_empty():
         return
     first, last = published.row(0, named=True), published.row(-1, named=True)
-    unit = result.settings["unit"]
     facts = about(last, "p_values")
-    n = f"{last['n1']:,} male and {last['n2']:,} female {str(unit).replace('_', ' × ')}s"
+    n = f"{last['n1']:,} male and {last['n2']:,} female prompts"
     differ = (
         f"{name}Male and female answers differ in JSD-P at {published['significant'].sum()} of "
         f"{counted(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; BH-adjusted: "
@@ -236,9 +235,6 @@ def _tested(
         f"{paired['significant_bh'].sum()})"
     )
     yield Finding(text=differ, n=n, **facts)
-    if unit == "prompt_order":
-        text = f"{name}These p values are invalid: the orders of a prompt are not independent."
-        yield Finding(text=text, **facts)
     if first["step"] == UNTRAINED and first["significant"] and len(published) > 1:
         text = (
             f"{name}The untrained model differs too, so a difference alone is no evidence of bias."
@@ -264,7 +260,7 @@ def _comparison(result: Fairness) -> Iterator[Finding]:
                 f"{counted(len(part), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; "
                 f"BH-adjusted: {part['significant_bh'].sum()})"
             ),
-            n=f"{part['n1'][-1]:,} and {part['n2'][-1]:,} {result.settings['unit']}s",
+            n=f"{part['n1'][-1]:,} and {part['n2'][-1]:,} prompts",
             figure="neutral_options",
         )
 
@@ -274,8 +270,8 @@ def _counts(result: Fairness) -> Iterator[Finding]:
     for column, text in (
         (
             "tied",
-            f"Correct answers that share their logit ({result.settings['ties']} ranks; if all "
-            "outputs are equal, the middle rank)",
+            "Correct answers that share their logit (competition ranks; if all outputs are equal, "
+            "the middle rank)",
         ),
         ("inexact", "Ranks that are lower bounds, counted among rounded scores"),
     ):

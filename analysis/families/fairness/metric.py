@@ -5,8 +5,7 @@ every departure is named where it happens.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import get_args
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -16,7 +15,6 @@ from logitbank.analysis.families.fairness.tables import (
     RANK_DIFFERENCE,
     RESULT,
     SEED,
-    Unit,
     accuracy_table,
     change_table,
     coverage,
@@ -28,7 +26,7 @@ from logitbank.analysis.families.fairness.tables import (
     model_tests,
     rank_table,
 )
-from logitbank.analysis.frames.expressions import Floats, Ties, check_choice
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.gender_answers import (
     Answers,
     has_genders,
@@ -49,21 +47,6 @@ SPECIFIED = {
     **dict.fromkeys(("probability", "low", "high"), pl.Float64),
     **dict.fromkeys(("prompts", "sentences", "missing"), pl.Int64),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The choices that make the numbers of fairness; see `fairness_metric`."""
-
-    vocab_limit: bool = False
-    ties: Ties = "competition"
-    unit: Unit = "prompt"
-    bootstrap: int = 1000
-
-    def __post_init__(self) -> None:
-        check_choice("unit", self.unit, get_args(Unit))
-        if self.bootstrap < 0:
-            raise UsageError(f"bootstrap {self.bootstrap} is negative: use 0 or more resamples.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +91,6 @@ class Fairness(Result):
 def fairness_metric(
     scores: Scores,
     *,
-    vocab_limit: bool = False,
-    ties: Ties = "competition",
-    unit: Unit = "prompt",
     bootstrap: int = 1000,
 ) -> Fairness:
     """Every fairness table of a prompt set such as WinoBias.
@@ -123,14 +103,6 @@ def fairness_metric(
     scores
         `read_scores(banks, "winobias")`. Two models are compared at the runs and steps that both
         have. A second prompt set asks what follows " not".
-    vocab_limit
-        Rank among the tokenizer's entries only, without the padding outputs.
-    ties
-        `competition` counts strictly greater logits; `midrank` adds half the equal ones.
-    unit
-        Unit of analysis of the tests: `prompt`, the mean over option orders; `prompt_order`, whose
-        p values are invalid, since the orders of a prompt are not independent; `seed`, one mean
-        per order.
     bootstrap
         Number of resamples of the sentences, for the steps of changes of the gap; 0 for none.
 
@@ -144,19 +116,20 @@ def fairness_metric(
     References
     ----------
     arXiv 2506.01709, §2, App. B–D. Not in the paper: the competition rank, the scaled unit, the
-    unit `prompt`, ddof 1, and everything whose `origin` is `ours`.
+    mean over option orders before the tests, ddof 1, and everything whose `origin` is `ours`.
     """
-    settings = Settings(vocab_limit, ties, unit, bootstrap)
+    if bootstrap < 0:
+        raise UsageError(f"bootstrap {bootstrap} is negative: use 0 or more resamples.")
     prepare_tests()
-    answers = read_winobias(scores.of(scores.sets[0]), ties=ties, vocab_limit=vocab_limit)
+    answers = read_winobias(scores.of(scores.sets[0]))
     measures = measures_table(answers.items, FAMILY.measures)
     summary = pl.concat([
         measures, summarise(answers.items, [RANK_DIFFERENCE]),
         summarise(answers.items, PARTS, changes=False),
     ])  # fmt: skip
     gap = gap_table(answers, summary)
-    tests = gender_tests(answers, summary, unit=unit)
-    comparison = model_tests(answers, unit=unit)
+    tests = gender_tests(answers, summary)
+    comparison = model_tests(answers)
     if comparison is None:
         names = tests.clear().with_columns(other_model="model", option="measure")
         comparison = names.select("model", "other_model", "run", "step", "option", *RESULT)
@@ -171,7 +144,7 @@ def fairness_metric(
         tests=tests,
         comparison=comparison,
         change_points=gap_changes(gap, gap_draws(answers, bootstrap)),
-        settings={**asdict(settings), "seed": SEED},
+        settings={"bootstrap": bootstrap, "seed": SEED},
         specified=specified_table(scores.of(*asked)) if (asked := scores.sets[1:]) else None,
     )
 

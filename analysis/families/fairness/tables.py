@@ -29,7 +29,6 @@ from logitbank.analysis.stats.significance import (
 )
 from logitbank.analysis.stats.summary import summarise
 
-Unit = Literal["prompt", "prompt_order", "seed"]
 SEED = 0
 MANN_WHITNEY, WILCOXON = "mann_whitney", "wilcoxon"
 BASELINE_COLUMNS = (
@@ -38,7 +37,7 @@ BASELINE_COLUMNS = (
     *("from_baseline", "from_baseline_low", "from_baseline_high"),
 )
 RESULT = (
-    *("test", "origin", "unit", "statistic", "p", "p_bh", "n1", "n2", "effect"),
+    *("test", "origin", "statistic", "p", "p_bh", "n1", "n2", "effect"),
     *("significant", "significant_bh", *BASELINE_COLUMNS),
 )
 """Columns of a test. `origin` is `published`, or `ours` if the test is not in the paper. `p_bh` is
@@ -206,7 +205,7 @@ def gap_changes(gap: pl.DataFrame, draws: Floats) -> pl.DataFrame:
     return changes_of(courses, ["model", "run"], seed=SEED)
 
 
-def gender_tests(answers: Answers, summary: pl.DataFrame, *, unit: Unit) -> pl.DataFrame:
+def gender_tests(answers: Answers, summary: pl.DataFrame) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
     Mann–Whitney is the published test. Wilcoxon, which is not in the paper, pairs the pro- and
@@ -222,13 +221,13 @@ def gender_tests(answers: Answers, summary: pl.DataFrame, *, unit: Unit) -> pl.D
     tables = []
     for name, (measure, (male, female)) in samples.items():
         paired = male[:, :, pairs[0]] - female[:, :, pairs[1]]
-        a, b, d = (observations(values, unit=unit) for values in (male, female, paired))
+        a, b, d = (observations(values) for values in (male, female, paired))
         base = _of(answers, summary, [measure]).with_columns(measure=pl.lit(name))
-        tables += _tests(base, a, b, d, unit, towards=-1)
+        tables += _tests(base, a, b, d, towards=-1)
     return adjusted(pl.concat(tables), "measure")
 
 
-def model_tests(answers: Answers, *, unit: Unit) -> pl.DataFrame | None:
+def model_tests(answers: Answers) -> pl.DataFrame | None:
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 
     Checkpoints of the same run name and step are compared, on the prompts that both have;
@@ -251,9 +250,9 @@ def model_tests(answers: Answers, *, unit: Unit) -> pl.DataFrame | None:
         values = [jsd_p[name][rows] for rows in (first, second)]
         difference = values[0] - values[1]
         both = [np.where(np.isnan(difference), np.nan, each) for each in values]
-        a, b, d = (observations(each, unit=unit) for each in (*both, difference))
+        a, b, d = (observations(each) for each in (*both, difference))
         base = base.with_columns(option=pl.lit(option))
-        tables += _tests(base, a, b, d, unit, towards=1)
+        tables += _tests(base, a, b, d, towards=1)
     return adjusted(pl.concat(tables), "other_model", "option")
 
 
@@ -273,7 +272,7 @@ def _shared_checkpoints(checkpoints: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tests(
-    base: pl.DataFrame, a: Floats, b: Floats, d: Floats, unit: Unit, *, towards: Literal[1, -1]
+    base: pl.DataFrame, a: Floats, b: Floats, d: Floats, *, towards: Literal[1, -1]
 ) -> list[pl.DataFrame]:
     """Both tests at the checkpoints of `base`, which has the summary of the difference.
 
@@ -295,7 +294,6 @@ def _tests(
             pl.Series("significant", result.p < SIGNIFICANCE),
             test=pl.lit(test),
             origin=pl.lit(origin),
-            unit=pl.lit(unit),
         )
         for test, origin, result in results
     ]
@@ -360,18 +358,12 @@ def with_ties(answers: Answers, names: Sequence[str]) -> dict[str, Floats]:
     return parts
 
 
-def observations(values: Floats, *, unit: Unit) -> Floats:
-    """(c, s, p) to (c, n): the values that a test takes as independent; NaN stays missing.
+def observations(values: Floats) -> Floats:
+    """(c, s, p) to (c, p): the mean of each prompt over its orders, which are not independent.
 
     Rounded to `TIE_DECIMALS`: tests are about ranks, and what differs by rounding is a tie.
     """
-    if unit == "prompt":
-        values = mean_present(values, axis=1)
-    elif unit == "seed":
-        values = mean_present(values, axis=2)
-    else:
-        values = values.reshape(len(values), -1)
-    return np.round(values, TIE_DECIMALS)
+    return np.round(mean_present(values, axis=1), TIE_DECIMALS)
 
 
 def _both_units(*names: str) -> list[pl.Expr]:

@@ -1,13 +1,14 @@
 """Options of any prompts, their shares, right answers, entropy and agreement: by hand, SciPy and
 NumPy, on the logits that a bank was made of."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.special import log_softmax
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_ind
 from scipy.stats import entropy as scipy_entropy
 
 import logitbank
@@ -22,6 +23,7 @@ from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, Query, QuerySet
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from tests.support.evaluation_banks import VOCAB as WORDS
 from tests.support.evaluation_banks import add_crows_pairs, add_pieces
 from tests.support.evaluation_banks import deposit as deposit_pieces
@@ -541,3 +543,80 @@ def test_no_headline_says_that_a_number_becomes_itself(tmp_path: Path) -> None:
     (first, *_) = logitbank.options(runs_of_shares(tmp_path / "b", runs)).findings
     assert "→" not in first.text
     assert "stays at" in first.text
+
+
+def grouped_bank(path: Path, values: dict[int, np.ndarray], group: Sequence[str | None]) -> Bank:
+    """One prompt per log-odds of the answer "yes", at each step; with a column `job`."""
+    bank = Bank.create(path)
+    queries = QuerySet("ab" * 32, tuple(Query((1, 2 + at), 1) for at in range(len(group))))
+    bank.add_query_set(queries)
+    rows = [
+        {"prompt_id": f"p{at:02}", "piece": 0, "text": f"{at}", "answer": "yes", "option": option,
+         "continuation": f" {option}", "token": token, "is_answer": option == "yes",
+         "query_set": queries.name, "row": at, "job": job, "note": f"n{at}"}
+        for at, job in enumerate(group)
+        for option, token in (("yes", 0), ("no", 1))
+    ]  # fmt: skip
+    schema = {**PROMPTS_SCHEMA, "job": pl.String(), "note": pl.String()}
+    bank.add_prompts("jobs", pl.DataFrame(rows, schema=schema))
+    for step, odds in values.items():
+        logits = np.stack([odds, np.zeros(len(odds)), np.full(len(odds), -9.0)], axis=1)
+        checkpoint = CheckpointId("m", step=step)
+        bank.deposit(logits.astype(np.float32), checkpoint=checkpoint, query_set=queries.name)
+    return bank
+
+
+def test_groups_of_prompts_have_values_differences_and_changes(tmp_path: Path) -> None:
+    """20 nurses and 20 pilots; 18 and 10 are right at step 8, and 10 of each at step 0."""
+    rng = np.random.default_rng(2)
+    size = rng.uniform(0.5, 2, 40)
+    right = {0: [True, False] * 20, 8: [True] * 18 + [False] * 2 + [True, False] * 10}
+    odds = {step: np.where(each, size, -size) for step, each in right.items()}
+    bank = grouped_bank(tmp_path / "b", odds, ["nurse"] * 20 + ["pilot"] * 20)
+    study = logitbank.options(bank, group_by="job")
+    rows = study.tables["groups"].filter(step=8, score="accuracy").rows_by_key(
+        ["group", "minus"], named=True, unique=True
+    )  # fmt: skip
+    nurse, pilot, apart = rows["nurse", ""], rows["pilot", ""], rows["nurse", "pilot"]
+    assert (nurse["value"], pilot["value"]) == (0.9, 0.5)
+    assert (nurse["prompts"], pilot["prompts"], apart["prompts"]) == (20, 20, 40)
+    wilson = [binomtest(k, 20).proportion_ci(method="wilson") for k in (18, 10)]
+    low = 0.4 - np.hypot(0.9 - wilson[0].low, wilson[1].high - 0.5)
+    high = 0.4 + np.hypot(wilson[0].high - 0.9, 0.5 - wilson[1].low)
+    assert (apart["value"], apart["low"], apart["high"]) == pytest.approx((0.4, low, high))
+    assert apart["from_baseline"] == pytest.approx(0.4)
+    p = {step: 1 / (1 + np.exp(-each)) for step, each in odds.items()}
+    of_option = study.tables["groups"].filter(step=8, option="yes", minus="pilot")
+    sides = p[8][:20], p[8][20:]
+    test = ttest_ind(*sides).confidence_interval()
+    found = of_option.row(0, named=True)
+    assert found["value"] == pytest.approx(sides[0].mean() - sides[1].mean(), rel=1e-5)
+    assert (found["low"], found["high"]) == pytest.approx((test.low, test.high), rel=1e-5)
+    assert study.findings[0].text == "Accuracy, nurse minus pilot at step 8"
+    assert study.findings[0].n == "20 nurse and 20 pilot"
+    assert study.findings[0].note == "nurse 90.0% and pilot 50.0%"
+    assert study.findings[1].text == "Accuracy, nurse minus pilot, change to step 8"
+    assert next(iter(study.charts)) == "groups"
+
+
+def test_more_than_two_groups_are_compared_with_the_mean_of_the_others(tmp_path: Path) -> None:
+    jobs = ["a"] * 12 + ["b"] * 12 + ["c"] * 12 + [None] * 4
+    odds = np.r_[np.full(12, 1.0), np.full(24, -1.0), np.full(4, 1.0)]
+    bank = grouped_bank(tmp_path / "b", {0: odds}, jobs)
+    table = logitbank.options(bank, group_by="job").tables["groups"].filter(score="accuracy")
+    values = dict(table.filter(minus="others").select("group", "value").rows())
+    assert values == {"a": 1.0, "b": -0.5, "c": -0.5}
+    assert table.filter(minus="others")["prompts"].to_list() == [36] * 3
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("nothing", "not a column of jobs. Columns: job"), ("note", "not a column of groups.*: job"),
+     ("option", "not a column of groups")],
+)  # fmt: skip
+def test_a_column_that_cannot_group_is_refused_with_those_that_can(
+    tmp_path: Path, column: str, message: str
+) -> None:
+    bank = grouped_bank(tmp_path / "b", {0: np.ones(12)}, ["a", "b"] * 6)
+    with pytest.raises(UsageError, match=message):
+        logitbank.options(bank, group_by=column)

@@ -27,6 +27,10 @@ def options(
     models: Sequence[str] | None = None,
     score: Annotated[Score, "Score of options with several tokens."] = "sum",
     entropy: Annotated[bool, "Entropy of the full rows of logits, if they are stored."] = True,
+    group_by: Annotated[
+        str | None,
+        "Column of the prompts whose values are compared; an unknown name lists the columns.",
+    ] = None,
 ) -> "Study[OptionScores]":
     """Measure accuracy, option probabilities, ranks, entropy and top-1 agreement with the last
     checkpoint, for any prompts.
@@ -45,6 +49,9 @@ def options(
     entropy
         Whether to read full rows, which entropy needs and which are as large as the bank. A report
         does not. Everything else needs only scores.
+    group_by
+        Column of the prompts with 2 to 12 values. The table, chart and findings `groups` have the
+        value of each, their difference with an interval, and its change from the first checkpoint.
 
     Raises
     ------
@@ -63,7 +70,7 @@ def options(
 
     every = replace(FAMILY, prompts=with_columns())
     scores = read_scores(banks, prompts, models, family=every, rows=entropy)
-    result = metric.option_scores(scores, score=score, entropy=entropy)
+    result = metric.option_scores(scores, score=score, entropy=entropy, group_by=group_by)
     # The mean over runs is of sums.
     family = FAMILY if score == "sum" else replace(FAMILY, measures=())
     missing = missing_sentences(result.checkpoints, "prompt", "prompt_set")
@@ -101,6 +108,7 @@ FAMILY = Family(
         "answers": columns("prompt_set accuracy low high prompts tied missing"),
         "shares": columns("prompt_set option option_probability low high probability rank prompts"),
         "neighbours": columns("prompt_set compared previous next nearest_step nearest misplaced"),
+        "groups": columns("prompt_set score option group minus value low high prompts"),
         "curves": columns("prompt_set measure value low high prompts"),
     },
     charts=lambda result: import_module(".charts", __name__).charts(result),

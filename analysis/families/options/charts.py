@@ -32,7 +32,7 @@ LENGTH = 24
 
 def charts(result: OptionScores) -> dict[str, Chart]:
     """`accuracy`, `option_probability` and `curves` of each prompt set."""
-    found: dict[str, Chart] = {}
+    found = {**_groups(result.groups)}
     several = result.checkpoints["prompt_set"].n_unique() > 1
     for kind, table in (("accuracy", result.answers), ("option_probability", result.shares)):
         for part in table.drop_nulls(kind).partition_by("prompt_set", maintain_order=True):
@@ -43,6 +43,34 @@ def charts(result: OptionScores) -> dict[str, Chart]:
         found[figure_name("curves", part["prompt_set"][0], several)] = _curves(
             part, _bands(part, result)
         )
+    return found
+
+
+def _groups(table: pl.DataFrame) -> dict[str, Chart]:
+    """`groups` of each prompt set: the value of each group above their differences."""
+    found: dict[str, Chart] = {}
+    for part in table.partition_by("prompt_set", maintain_order=True):
+        score = "accuracy" if "accuracy" in part["score"] else "option_probability"
+        part = part.filter(pl.col("value").is_not_nan(), score=score)
+        option = part.sort("value", descending=True)["option"][0]
+        part = part.filter(option=option)
+        axis = StepAxis(part["step"].to_list())
+        title = "Accuracy" if score == "accuracy" else f"P({option.strip()})"
+        values = part.filter(minus="")
+        label = pl.format("{} − {}", "group", "minus")
+        differences = part.filter(pl.col("minus") != "").with_columns(difference=label)
+        panels = [
+            curves(values, axis, Measure("value", title, scale="share"), group="group",
+                   tooltip={"Prompts": "prompts"}),
+            curves(differences, axis, Measure("value", "Difference"), group="difference",
+                   tooltip={"Prompts": "prompts"}),
+        ]  # fmt: skip
+        caption = (
+            f"{title} by group, and difference of groups below. Bands: 95% confidence intervals. "
+            f"{sample_size(values['prompts'], 'prompt')} of a group."
+        )
+        name = figure_name("groups", part["prompt_set"][0], table["prompt_set"].n_unique() > 1)
+        found[name] = titled(stacked(*panels), f"{title} by group", caption, axis=axis)
     return found
 
 

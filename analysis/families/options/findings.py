@@ -1,6 +1,6 @@
 """The findings of any prompt set: accuracy first, else option probabilities, else ranks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import isclose, nan, sqrt
@@ -12,7 +12,9 @@ import polars as pl
 
 from logitbank.analysis.families.options import Score
 from logitbank.analysis.families.options.metric import OptionScores
+from logitbank.analysis.families.options.tables import OTHERS
 from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.results.series import (
     Curve,
     Row,
@@ -22,6 +24,7 @@ from logitbank.analysis.results.series import (
     change_findings,
     extremes,
     figure_name,
+    missing_text,
     series_name,
     size,
 )
@@ -70,7 +73,57 @@ def findings(result: OptionScores) -> list[Finding]:
         for prefix, rows in by_series(of_set):
             found += _series(result, f"{prefix}{where}", rows.row(-1, named=True))
     first = _headline(result)
-    return [*([first] if first else []), *_misplaced(result.neighbours), *found, *_limits(result)]
+    groups = [each for name in sets for each in _groups(result.groups.filter(prompt_set=name))]
+    return [
+        *groups,
+        *([first] if first else []),
+        *_misplaced(result.neighbours),
+        *found,
+        *_limits(result),
+    ]
+
+
+def _groups(table: pl.DataFrame) -> Iterator[Finding]:
+    """Differences of groups at the last checkpoint, the largest first, and their changes."""
+    differences = table.filter(pl.col("minus") != "", pl.col("value").is_not_nan())
+    form, score = ("+.1%", "accuracy") if "accuracy" in differences["score"] else (
+        "+.3f", "option_probability"
+    )  # fmt: skip
+    for prefix, rows in by_series(differences.filter(score=score)):
+        parts = rows.partition_by("option", "group", maintain_order=True)
+        parts = sorted(parts, key=lambda part: -abs(part["value"][-1]))
+        if score == "option_probability" and parts[0]["minus"][0] != OTHERS:
+            parts = [part for part in parts if part["value"][-1] > 0] or parts[:1]
+        for part in parts[:SHOWN]:
+            last = part.row(-1, named=True)
+            what = "Accuracy" if score == "accuracy" else f"P(“{last['option'].strip()}”)"
+            what = f"{prefix}{what}, {last['group']} minus {last['minus']}"
+            difference = Curve(part, "value", what, _sides(table), form, "groups")
+            yield replace(difference.now(), note=_values(table, last, form.lstrip("+")))
+            yield from difference.change()
+
+
+def _values(table: pl.DataFrame, row: Row, form: str) -> str:
+    """The values of the groups of a difference; of one, if it is subtracted from all others."""
+    keys = ("model", "run", "step", "score", "option")
+    sides = [row["group"], row["minus"]]
+    own = table.filter(same_as(row, keys), pl.col("group").is_in(sides), minus="")
+    values = own.select("group", "value").rows()
+    return " and ".join(f"{group} {formatted(value, form)}" for group, value in values)
+
+
+def _sides(table: pl.DataFrame) -> Callable[[Row], str]:
+    """The numbers of prompts of a difference."""
+    own = table.filter(minus="")
+
+    def text(row: Row) -> str:
+        keys = ("model", "run", "step", "score", "option")
+        prompts = dict(own.filter(same_as(row, keys)).select("group", "prompts").rows())
+        first = prompts.pop(row["group"])
+        others = f"{sum(prompts.values()):,} {row['minus']}"
+        return f"{first:,} {row['group']} and {others}{missing_text(row['missing'])}"
+
+    return text
 
 
 def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:

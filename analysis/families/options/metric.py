@@ -17,6 +17,7 @@ from logitbank.analysis.families.options.tables import (
     ANSWERS,
     CHECKPOINTS,
     CURVES,
+    GROUPS,
     NEIGHBOURS,
     SHARES,
     Row,
@@ -28,6 +29,8 @@ from logitbank.analysis.families.options.tables import (
     curve_tables,
     divided,
     evenly_spaced,
+    group_items,
+    group_table,
     is_correct,
     neighbour_rows,
     option_items,
@@ -57,8 +60,7 @@ _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _PROMPT = ["prompt_id", "order_seed"]
 SCHEMAS = {
     "measures": {}, "shares": SHARES, "answers": ANSWERS, "curves": CURVES,
-    "checkpoints": CHECKPOINTS,
-    "neighbours": NEIGHBOURS,
+    "checkpoints": CHECKPOINTS, "neighbours": NEIGHBOURS, "groups": GROUPS,
 }  # fmt: skip
 
 
@@ -93,6 +95,11 @@ class OptionScores(Result):
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
     answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
+    groups: pl.DataFrame
+    """With a column of groups: one row per checkpoint, prompt set, score (accuracy, or the
+    probability of an `option`) and group: value, low, high, prompts, and the change from the first
+    checkpoint; and one per difference of a group from another (`minus`), or from the mean of all
+    others."""
     score: Score = "sum"
     """The score by which options are compared."""
     entropy: bool = True
@@ -101,7 +108,9 @@ class OptionScores(Result):
     """Prompt sets whose prompts have a `sentence_id`."""
 
 
-def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True) -> OptionScores:
+def option_scores(
+    scores: Scores, *, score: Score = "sum", entropy: bool = True, group_by: str | None = None
+) -> OptionScores:
     """Options, correct answers, entropy and agreement of prompt sets. All arithmetic is float64.
 
     A prompt counts once: its option orders are averaged first. Prompts of a single option have no
@@ -126,6 +135,8 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
         What options are compared by in `shares` and `answers`.
     entropy
         Whether to read full rows of checkpoints that keep them.
+    group_by
+        Column of the prompts whose values are compared; prompt sets without it are left out.
 
     Raises
     ------
@@ -133,7 +144,7 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
         A prompt set or its deposits are missing, or its options were named after full rows were
         kept. An answer has no probability, because its logit is not finite.
     UsageError
-        An unknown score. A run is in two banks.
+        An unknown score. A run is in two banks. A column that cannot group prompts.
     DamagedError
         Stored bytes are not what was committed.
 
@@ -143,6 +154,11 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
     `acc_bytes` by bytes. Not in it: ties for the largest count as wrong, and are reported.
     """
     check_choice("score", score, get_args(Score))
+    if group_by is not None:
+        grouped = [n for n in scores.sets if group_by in scores.of(n).group_columns("prompt_id")]
+        if not grouped:
+            scores.require_groups(group_by, "prompt_id")
+        scores = scores.of(*grouped)
     where = ", ".join(bank.address for bank in scores.banks)
     select_models([bank.models for bank in scores.banks], scores.models, where)  # raises
     tables = {name: [pl.DataFrame(schema=schema)] for name, schema in SCHEMAS.items()}
@@ -159,7 +175,9 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
                     rows.filter(pl.col("query_set").is_in(list(expected[model]))),
                     [d for d in deposits if (d.checkpoint.model, d.checkpoint.run) == (model, run)],
                 )
-                for kind, table in _run_tables(of_run, parts, score, entropy=entropy):
+                for kind, table in _run_tables(
+                    of_run, parts, score, entropy=entropy, group_by=group_by
+                ):
                     tables[kind].append(table)
     if not tables["checkpoints"][1:]:
         if len(scores.sets) == 1:
@@ -178,6 +196,7 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
         change_points=accuracy_changes(answers),
         neighbours=concat_sorted(tables["neighbours"]),
         checkpoints=concat_sorted(tables["checkpoints"]),
+        groups=pl.concat(tables["groups"]),
         score=score,
         entropy=entropy,
         clustered=clustered,
@@ -185,12 +204,17 @@ def option_scores(scores: Scores, *, score: Score = "sum", entropy: bool = True)
 
 
 def _run_tables(
-    run: "Positions", parts: Iterable[PromptScores], score: Score, *, entropy: bool
+    run: "Positions",
+    parts: Iterable[PromptScores],
+    score: Score,
+    *,
+    entropy: bool,
+    group_by: str | None,
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """The tables of a model and run by name, from scores of a few checkpoints at a time."""
     full, prompts = run.full, run.prompt_set
     last, _ = run.read([*full][-1])
-    answers = list[Items]()
+    answers, grouped = list[Items](), list[Items]()
     for scores in parts:
         read = [run.read(step, entropy=entropy and full[step]) for step in scores.steps]
         top, entropies = np.array(read).transpose(1, 0, 2)
@@ -207,7 +231,11 @@ def _run_tables(
         of_part = read_answers(in_units)
         yield "answers", answer_table(in_units, of_part, prompts)
         answers.append(of_part.items)
+        if group_by is not None:
+            grouped.append(group_items(in_units, group_by))
     yield "measures", answer_measures(answers, prompts)
+    if group_by is not None:
+        yield "groups", group_table(gather_items(grouped), prompts, group_by)
     if entropy and all(full.values()):
         head: Row = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
         yield "neighbours", neighbours_by_rows(run, head)

@@ -21,7 +21,8 @@ from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.results.curve import Course, change_table
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.neighbours import misplaced
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.summary import BASELINE, summarise
+from logitbank.errors import UsageError
 
 Row = dict[str, object]
 _KEYS = {"model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String()}
@@ -58,6 +59,17 @@ NEIGHBOURS = pl.Schema(
         "misplaced": pl.Boolean(),
     }
 )  # fmt: skip
+GROUPS = pl.Schema(
+    {
+        **_KEYS, "score": pl.String(), "option": pl.String(), "group": pl.String(),
+        "minus": pl.String(), "value": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
+        "skewed": pl.Boolean(), "prompts": pl.Int64(), "sentences": pl.Int64(),
+        "missing": pl.Int64(), **BASELINE,
+    }
+)  # fmt: skip
+OTHERS = "others"
+"""The mean of all other groups, from which a group is subtracted if there are more than two."""
+MOST_GROUPS = 12
 ACCURACY = FAMILY.measures[0]
 OPTIONS = 12
 """Different options beyond which only the answer and the others are distinguished."""
@@ -339,6 +351,61 @@ def answer_table(scores: PromptScores, answers: Answers, prompt_set: str) -> pl.
         tied=pl.Series(answers.tied), missing=pl.Series(answers.missing),
     )  # fmt: skip
     return as_table(table.with_columns(pl.col(pl.Float64).fill_nan(None)), prompt_set, ANSWERS)
+
+
+def group_items(scores: PromptScores, column: str) -> Items:
+    """Accuracy and option probabilities of a few checkpoints; parts are the values of a column.
+
+    The score and the option are groups. Prompts without a value of the column have no item.
+    """
+    values = scores.prompts.select(item=pl.col("prompt_id"), part=pl.col(column).cast(pl.String))
+    values = values.unique("item", keep="first", maintain_order=True)
+    parts = []
+    for name, items in (
+        ("accuracy", read_answers(scores).items), ("option_probability", option_items(scores)),
+    ):  # fmt: skip
+        axes = items.axes.drop("part").join(values, on="item", how="left", maintain_order="left")
+        option = pl.col("option") if "option" in axes.columns else pl.lit("")
+        axes = axes.with_columns(score=pl.lit(name), option=option)
+        known = axes["part"].is_not_null().arg_true().to_numpy()
+        parts.append((axes[known], items.values[:, known], items.checkpoints))
+    axes = pl.concat([part.select(sorted(part.columns)) for part, _, _ in parts])
+    return array_items(parts[0][2], axes, np.hstack([values for _, values, _ in parts]))
+
+
+def group_table(items: Items, prompt_set: str, column: str) -> pl.DataFrame:
+    """Rows of `GROUPS`: the value of each group, and its difference from the other or the others.
+
+    Raises
+    ------
+    UsageError
+        The column has one value, or more than `MOST_GROUPS`.
+    """
+    names = sorted(items.axes["part"].unique())
+    if not 1 < len(names) <= MOST_GROUPS:
+        raise UsageError(
+            f"--group-by: {column!r} of {prompt_set} has {len(names):,} values. Groups are 2 to "
+            f"{MOST_GROUPS}."
+        )
+    pairs = [(name, "", ()) for name in names]
+    if len(names) == 2:
+        pairs.append((names[0], names[1], (names[1],)))
+    else:
+        pairs += [(name, OTHERS, tuple({*names} - {name})) for name in names]
+    about = pl.DataFrame(
+        [(str(at), group, minus) for at, (group, minus, _) in enumerate(pairs)],
+        schema=["measure", "group", "minus"], orient="row",
+    )  # fmt: skip
+    tables = []
+    for score in items.axes["score"].unique().sort():
+        measures = [
+            Measure(name=str(at), plus=(group,), minus=others, share=score == "accuracy")
+            for at, (group, _, others) in enumerate(pairs)
+        ]
+        table = summarise(items.only(score=score), measures)
+        tables.append(table.join(about, on="measure", maintain_order="left"))
+    whole = pl.concat(tables).rename({"items": "prompts", "clusters": "sentences"})
+    return as_table(whole, prompt_set, GROUPS)
 
 
 def divided(scores: PromptScores, score: Score) -> PromptScores:

@@ -387,7 +387,7 @@ def group_table(items: Items, prompt_set: str, column: str) -> pl.DataFrame:
             f"--group-by: {column!r} of {prompt_set} has {len(names):,} values. Groups are 2 to "
             f"{MOST_GROUPS}."
         )
-    pairs = [(name, "", ()) for name in names]
+    pairs: list[tuple[str, str, tuple[str, ...]]] = [(name, "", ()) for name in names]
     if len(names) == 2:
         pairs.append((names[0], names[1], (names[1],)))
     else:

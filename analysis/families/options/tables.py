@@ -64,7 +64,7 @@ GROUPS = pl.Schema(
         **_KEYS, "score": pl.String(), "option": pl.String(), "group": pl.String(),
         "minus": pl.String(), "value": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(),
         "skewed": pl.Boolean(), "prompts": pl.Int64(), "sentences": pl.Int64(),
-        "missing": pl.Int64(), **BASELINE,
+        "missing": pl.Int64(), **{name: kind() for name, kind in BASELINE.items()},
     }
 )  # fmt: skip
 OTHERS = "others"

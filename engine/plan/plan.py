@@ -137,20 +137,26 @@ def assign_queries(
     reused only if it has all queries, or if they are at least half of it: a checkpoint without this
     query set has to run whole blocks of it. A set of other queries is always reused.
     """
-    keys = dict(enumerate(context_keys(queries)))
-    query_rows: dict[int, tuple[str, int]] = {}
-    for name in sorted(stored, key=lambda name: (name not in used, name)):
+    query_rows: list[tuple[str, int]] = [("", 0)] * len(queries)
+    candidates = sorted(
+        (name for name, query_set in stored.items() if query_set.tokenizer == tokenizer),
+        key=lambda name: (name not in used, name),
+    )
+    missing: Collection[int] = range(len(queries))
+    keys = dict(enumerate(context_keys(queries))) if candidates else {}
+    for name in candidates:
         query_set = stored[name]
-        if query_set.tokenizer != tokenizer or not keys:
-            continue
         rows = {key: row for row, key in enumerate(context_keys(query_set.queries))}
-        known = {i: (name, rows[key]) for i, key in keys.items() if key in rows}
-        is_large_part = len(known) == len(keys) or 2 * len({*known.values()}) >= len(rows)
+        known = {i: rows[keys[i]] for i in missing if keys[i] in rows}
+        is_large_part = len(known) == len(missing) or 2 * len({*known.values()}) >= len(rows)
         if name in used or is_large_part or not query_set.has_causal_contexts:
-            query_rows |= known
-            keys = {i: key for i, key in keys.items() if i not in known}
+            for i, row in known.items():
+                query_rows[i] = name, row
+            missing = [i for i in missing if i not in known]
+        if not missing:
+            break
     new: list[QuerySet] = []
-    for kind, indices in _by_kind(queries, keys).items():
+    for kind, indices in _by_kind(queries, missing).items():
         group = [queries[i] for i in indices]
         if kind == "contexts":
             query_set, context_rows = QuerySet.from_contexts(tokenizer, group)
@@ -159,9 +165,9 @@ def assign_queries(
             row_of = {query: row for row, query in enumerate(query_set.queries)}
             context_rows = [row_of[query] for query in group]
         new.append(query_set)
-        in_set = zip(indices, context_rows, strict=True)
-        query_rows |= {i: (query_set.name, row) for i, row in in_set}
-    return Placement(tuple(query_rows[i] for i in range(len(queries))), tuple(new))
+        for i, row in zip(indices, context_rows, strict=True):
+            query_rows[i] = query_set.name, row
+    return Placement(tuple(query_rows), tuple(new))
 
 
 def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list[int]]:

@@ -14,6 +14,7 @@ from logitbank.engine.backends.engine import engine_named
 from logitbank.engine.backends.gpus import Card, free_memory, listed_cards, visible_devices
 from logitbank.engine.backends.precision import value_bytes
 from logitbank.engine.backends.protocol import EngineName, EngineSettings, EngineStart, Task
+from logitbank.engine.collection import paused_collection
 from logitbank.engine.plan.checks import (
     check_engine,
     check_options,
@@ -199,6 +200,7 @@ class _Placed:
     notes: tuple[str, ...]
 
 
+@paused_collection()
 def plan_suite(
     inputs: PlanInputs, suite: Suite, first: Path, planned: Sequence["Prepared"] = ()
 ) -> Prepared:
@@ -262,7 +264,9 @@ def _tokenize(inputs: PlanInputs, model: _Model) -> _Texts:
     for prompts in sets:
         inputs.progress(f"tokenizing {len(prompts.prompts):,} prompts of {prompts.name}")
         tokenized.append(tokenized_once(prompts, model.tokenizer, model.config))
-    queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
+    queries: Sequence[Query] = tokenized[0].queries
+    if len(tokenized) > 1:
+        queries = list(dict.fromkeys(q for prompts in tokenized for q in prompts.queries))
     return _Texts(sets, tokenized, queries, notes)
 
 
@@ -314,10 +318,13 @@ def _place(bank: Bank | None, model: _Model, texts: _Texts, planned: Sequence[Pr
     rows_by_set: dict[str, set[int]] = {}
     for name, row in placement.query_rows:
         rows_by_set.setdefault(name, set()).add(row)
-    query_rows = dict(zip(texts.queries, placement.query_rows, strict=True))
+    found = [placement.query_rows]
+    if len(texts.tokenized) > 1:
+        query_rows = dict(zip(texts.queries, placement.query_rows, strict=True))
+        found = [tuple(query_rows[query] for query in p.queries) for p in texts.tokenized]
     tables = tuple(
-        (p.name, with_query_rows(p.table, [query_rows[query] for query in p.queries]))
-        for p in texts.tokenized
+        (p.name, with_query_rows(p.table, rows))
+        for p, rows in zip(texts.tokenized, found, strict=True)
     )
     contents = {prompts.name: prompts.content() for prompts in texts.sets}
     notes: tuple[str, ...] = ()

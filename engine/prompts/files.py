@@ -6,14 +6,17 @@ All errors of a file are reported together, once for each kind, with the lines t
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from logitbank.engine.collection import paused_collection
 from logitbank.engine.prompts.findings import read_each
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import (
     FIELDS,
     TEXT_FIELDS,
+    Row,
     json_value,
     missing_content,
     near_field,
@@ -27,8 +30,11 @@ from logitbank.wording import counted
 
 TARGET = "target"
 """Label of the only option of a prompt with a target."""
+_MOST_SHARED = 10_000
+"""Largest number of different values that are looked up to be shared."""
 
 
+@paused_collection()
 def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
     """Read the prompts of one `.jsonl`, `.csv`, `.tsv` or `.parquet` file.
 
@@ -57,29 +63,27 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
     cases = [values for values in read if _is_given(values.get("answer"))]
     if cases and (missing := missing_content(names, ("options", "target", "sentence"))):
         raise PromptError(f"{path}: column {missing}")
-    answers = _Answers.of(cases)
+    shared = _Shared()
+    answers = _Answers.of(cases, shared)
     if answers.fits_both:
         warnings.append(
             f"{path}: every answer is the label of an option, and may also be an index from 0. It "
             "is read as a label; write the option's text if indices are meant"
         )
-    numbered = (
-        (line, v if isinstance(v, PromptError) else (line, str(number), v))
-        for number, (line, v) in enumerate(rows, 1)
-    )
-    lines: dict[tuple[str, int | None], int] = {}
+    del read, cases
+    lines: dict[object, int] = {}
     kinds: dict[str, tuple[str, int]] = {}
 
     def parse(row: tuple[int, str, Mapping[str, Any]]) -> Prompt:
         line, default_id, values = row
-        prompt = _parse_row(values, default_id=default_id, answers=answers)
-        key = prompt.id, prompt.order_seed
+        prompt = _parse_row(values, default_id=default_id, answers=answers, shared=shared)
+        key = prompt.id if prompt.order_seed is None else (prompt.id, prompt.order_seed)
         if (first := lines.setdefault(key, line)) != line:
             raise PromptError(f"{prompt} is also in line {first}")
         _check_kinds(prompt.columns, kinds, line)
         return prompt
 
-    prompts = read_each(path, numbered, parse)
+    prompts = read_each(path, _numbered(rows), parse)
     options, sentences = ([p for p in prompts if (p.scored is None) == no] for no in (True, False))
     if options and sentences:
         raise PromptError(
@@ -88,6 +92,41 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
         )
     name = path.stem if name is None else name
     return PromptSet(name, tuple(prompts), whole_options=bool(options), warnings=tuple(warnings))
+
+
+def _numbered(rows: list[Row]) -> Iterator[tuple[int, tuple[int, str, Any] | PromptError]]:
+    """Line, default id and values of each row, which is forgotten: a million take a gigabyte."""
+    rows.reverse()
+    for number in count(1):
+        if not rows:
+            return
+        line, values = rows.pop()
+        yield line, values if isinstance(values, PromptError) else (line, str(number), values)
+
+
+class _Shared:
+    """Equal options, columns and short texts of many rows, kept once."""
+
+    def __init__(self) -> None:
+        self._options: dict[Any, tuple[Option, ...]] = {}
+        self._columns: dict[tuple[object, ...], Mapping[str, Scalar]] = {}
+
+    def options(self, value: Any) -> tuple[Option, ...]:
+        is_texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if not is_texts and not isinstance(value, str):
+            return tuple(_options(value))
+        key = tuple(value) if is_texts else value
+        if (known := self._options.get(key)) is None:
+            known = tuple(_options(value))
+            if len(self._options) < _MOST_SHARED:
+                self._options[key] = known
+        return known
+
+    def columns(self, columns: dict[str, Scalar]) -> Mapping[str, Scalar]:
+        if len(self._columns) < _MOST_SHARED:
+            kinds = tuple((name, type(value), value) for name, value in columns.items())
+            return self._columns.setdefault(kinds, columns)
+        return columns
 
 
 def _check_kinds(
@@ -107,11 +146,13 @@ def _check_kinds(
 # One row
 
 
-def _parse_row(values: Mapping[str, Any], *, default_id: str, answers: "_Answers") -> Prompt:
-    columns = {k: scalar(v, k) for k, v in values.items() if k not in FIELDS}
+def _parse_row(
+    values: Mapping[str, Any], *, default_id: str, answers: "_Answers", shared: _Shared
+) -> Prompt:
+    columns = shared.columns({k: scalar(v, k) for k, v in values.items() if k not in FIELDS})
     name = _text(values.get("id", default_id), "id")
     if values.get("sentence") is None and "text" in values:
-        return _prompt(name, values, columns, answers)
+        return _prompt(name, values, columns, shared.options(values.get("options")), answers)
     if others := [field for field in TEXT_FIELDS if values.get(field) is not None]:
         raise PromptError(f"fields sentence and {others[0]} exclude each other")
     text = _text(values["sentence"], "sentence")
@@ -119,9 +160,12 @@ def _parse_row(values: Mapping[str, Any], *, default_id: str, answers: "_Answers
 
 
 def _prompt(
-    name: str, values: Mapping[str, Any], columns: Mapping[str, Scalar], answers: "_Answers"
+    name: str,
+    values: Mapping[str, Any],
+    columns: Mapping[str, Scalar],
+    options: tuple[Option, ...],
+    answers: "_Answers",
 ) -> Prompt:
-    options = tuple(_options(values.get("options")))
     answer = values.get("answer") if _is_given(values.get("answer")) else None
     if (target := values.get("target")) is not None:
         if options or answer is not None:
@@ -231,12 +275,12 @@ class _Answers:
     """Whether every answer is a whole number, none a label, and none 0."""
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> "_Answers":
+    def of(cls, rows: Sequence[Mapping[str, Any]], shared: _Shared) -> "_Answers":
         labels = indices = differ = total = 0
         numbers: list[int | None] = []
         for row in rows:
             try:
-                options = tuple(_options(row.get("options")))
+                options = shared.options(row.get("options"))
             except PromptError:
                 continue  # reported with the row
             total += 1
@@ -275,8 +319,8 @@ def _named(answer: Any, options: Sequence[Option]) -> str | None:
     names = [answer] if isinstance(answer, str) else []
     names += [] if index is None else [str(index)]
     for name in names:
-        if any(option.label == name for option in options):
-            return name
+        if labels := [option.label for option in options if option.label == name]:
+            return labels[0]
         named = [option.label for option in options if option.text == name]
         if len(named) == 1:
             return named[0]

@@ -51,9 +51,10 @@ class PromptSet:
         check_name(self.name, "prompt set", error=PromptError)
         if not self.prompts:
             raise PromptError(f"prompt set {self.name!r} is empty")
-        seen: set[tuple[str, int | None]] = set()
+        seen: set[object] = set()
         for prompt in self.prompts:
-            if (key := (prompt.id, prompt.order_seed)) in seen:
+            key = prompt.id if prompt.order_seed is None else (prompt.id, prompt.order_seed)
+            if key in seen:
                 raise PromptError(f"{prompt} is repeated; give each prompt its own id")
             seen.add(key)
         ways = {(p.scored is None, p.scored is next_sentence_tokens): p for p in self.prompts}

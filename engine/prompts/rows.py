@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from logitbank.engine.prompts.findings import also_in
@@ -317,7 +318,7 @@ def json_value(text: str, what: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
+    members = {intern(key): value for key, value in pairs}  # one key for all lines
     if len(members) < len(pairs):
         (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise PromptError(f"key {key!r} is repeated")

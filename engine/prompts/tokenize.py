@@ -2,9 +2,12 @@
 
 import io
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
+import numpy as np
 import polars as pl
 
 from logitbank.engine.cache import remember, remembered
@@ -66,7 +69,7 @@ def tokenize(
     options = OptionEncoder(prompt_set, encoder)
     texts = TextChecks(tokenizer)
     queries: dict[Query, int] = {}
-    rows: list[_Row] = []
+    rows = _Rows()
     errors: list[Finding] = []
     mistakes: list[Finding] = []
     for start in range(0, len(prompts), _BATCH):
@@ -83,7 +86,7 @@ def tokenize(
         for i, prompt in enumerate(batch, start):
             way = prompt.scored or options.scored_tokens
             try:
-                rows += _rows(i, way(prompt, encoder), queries)
+                rows.add(i, way(prompt, encoder), queries)
             except PromptError as error:
                 errors.append(Finding(str(error), prompt.id, str(error)))
     refuse(f"prompt set {name!r}", once_per_kind(errors))
@@ -119,21 +122,49 @@ def _capitals(name: str, tokenizer: Tokenizer) -> Iterator[str]:
         )
 
 
-_Row = tuple[int, int, str | None, str | None, int | None, int, str | None]
-"""The columns of `_ROWS`."""
+class _Rows:
+    """The scored tokens of all prompts, in columns: objects for each would fill memory."""
 
+    def __init__(self) -> None:
+        self.prompt, self.piece, self.query = array("i"), array("i"), array("i")
+        self.token: list[int | None] = []
+        self.option: list[str | None] = []
+        self.text: list[str | None] = []
+        self.kind: list[str | None] = []
+        self._known: dict[str | None, str | None] = {}
 
-def _rows(prompt: int, scored: Iterable[ScoredToken], queries: dict[Query, int]) -> Iterator[_Row]:
-    """A row for each scored token of a prompt; new queries are added to `queries`."""
-    seen: set[str | None] = set()
-    latest = 0
-    for t in scored:
-        # Not by query: several tokens of a word may have one, such as "▁" and the next one.
-        piece = latest + 1 if t.option in seen else 0  # the first tokens of all options share one
-        latest = max(latest, piece)
-        seen.add(t.option)
-        index = queries.setdefault(t.query, len(queries))
-        yield prompt, piece, t.option, t.text, t.token, index, t.kind
+    def add(self, prompt: int, scored: Iterable[ScoredToken], queries: dict[Query, int]) -> None:
+        """A row for each scored token of a prompt; new queries are added to `queries`."""
+        seen: set[str | None] = set()
+        latest = 0
+        for t in scored:
+            # Not by query: several tokens of a word may have one, such as "▁" and the next one.
+            piece = (
+                latest + 1 if t.option in seen else 0
+            )  # the first tokens of all options share one
+            latest = max(latest, piece)
+            seen.add(t.option)
+            self.prompt.append(prompt)
+            self.piece.append(piece)
+            self.query.append(queries.setdefault(t.query, len(queries)))
+            self.token.append(t.token)
+            self.option.append(t.option)
+            self.text.append(self._known.setdefault(t.text, t.text))
+            self.kind.append(t.kind)
+
+    def frame(self) -> pl.DataFrame:
+        """A row per scored token: prompt, columns of `PROMPTS_SCHEMA`, query, and score kind."""
+        columns = {
+            "prompt": pl.Series(np.frombuffer(self.prompt, np.int32), dtype=pl.Int32),
+            "piece": np.frombuffer(self.piece, np.int32),
+            "option": self.option,
+            "continuation": self.text,
+            "token": self.token,
+            "query": np.frombuffer(self.query, np.int32),
+            "score_kind": self.kind,
+        }
+        schema = {name: PROMPTS_SCHEMA.get(name, pl.Int32()) for name in columns}
+        return pl.DataFrame(columns, schema={**schema, "score_kind": pl.String()})
 
 
 def tokenized_for(
@@ -171,10 +202,14 @@ def tokenized_once(
     15,840 prompts take three seconds. A way of scoring that is not logitbank's own may change, and
     is run each time. Raises as `tokenized_for`.
     """
-    ways = [p.scored and f"{p.scored.__module__}.{p.scored.__qualname__}" for p in prompts.prompts]
-    if any(way and not way.startswith("logitbank.engine.") for way in {*ways}):
+    content, ways = sha256(repr(replace(prompts, prompts=prompts.prompts[:1])).encode()), set()
+    for prompt in prompts.prompts:
+        way = prompt.scored and f"{prompt.scored.__module__}.{prompt.scored.__qualname__}"
+        ways.add(way)
+        content.update(f"{prompt!r} {way}\n".encode())
+    if any(way and not way.startswith("logitbank.engine.") for way in ways):
         return tokenized_for(prompts, tokenizer, config)
-    key = [repr(prompts), ways, tokenizer.identity, repr(config)]
+    key = [content.hexdigest(), tokenizer.identity, repr(config)]
     if (known := remembered(key)) is not None:
         return _parsed(known)
     tokenized = tokenized_for(prompts, tokenizer, config)
@@ -235,12 +270,12 @@ def check_tokens(prompts: TokenizedPrompts, config: ModelConfig) -> None:
 
 def _long_options_note(name: str, table: pl.DataFrame) -> tuple[str, ...]:
     """A note if some options are scored by several tokens."""
-    options = table.drop_nulls("option").group_by("prompt_id", "order_seed", "option").len("tokens")
-    long = options.filter(pl.col("tokens") > 1).height
+    piece, first = table["piece"], table["option"].is_not_null() & (table["piece"] == 0)
+    long = int((first.shift(1, fill_value=False) & (piece > 0)).sum())
     if not long:
         return ()
     return (
-        f"{name}: {long:,} of {options.height:,} options have several tokens, and "
+        f"{name}: {long:,} of {first.sum():,} options have several tokens, and "
         "all of them are scored. Choose sum, mean or first-token scoring with `logitbank analyze "
         "options --score`.",
     )
@@ -248,15 +283,8 @@ def _long_options_note(name: str, table: pl.DataFrame) -> tuple[str, ...]:
 
 # The table
 
-_ROWS = {
-    "prompt": pl.Int32(),
-    **{name: PROMPTS_SCHEMA[name] for name in ("piece", "option", "continuation", "token")},
-    "query": pl.Int32(),
-    "score_kind": pl.String(),
-}
 
-
-def _table(prompts: Sequence[Prompt], rows: Sequence[_Row]) -> pl.DataFrame:
+def _table(prompts: Sequence[Prompt], rows: _Rows) -> pl.DataFrame:
     """The columns of every prompt table, then metadata columns, and the score kind."""
     shared = pl.DataFrame(
         {
@@ -267,7 +295,7 @@ def _table(prompts: Sequence[Prompt], rows: Sequence[_Row]) -> pl.DataFrame:
         },
         schema_overrides=PROMPTS_SCHEMA,
     ).with_columns(_metadata(prompts))
-    scored = pl.DataFrame(rows, schema=_ROWS, orient="row")
+    scored = rows.frame()
     table = shared[scored["prompt"]].with_columns(scored.drop("prompt"))
     table = table.with_columns(is_answer=pl.col("option") == pl.col("answer"))
     head = [name for name in PROMPTS_SCHEMA if name not in ("query_set", "row")]

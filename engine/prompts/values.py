@@ -7,7 +7,7 @@ for something else: the mask token of the tokenizer.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from logitbank.errors import PromptError
 from logitbank.store.format.limits import (
@@ -32,6 +32,8 @@ before it; under a mask. `nsp` is a class of a next-sentence head."""
 MASK = "[MASK]"
 """A masked position in the text of a prompt, whatever the tokenizer calls its mask token."""
 
+_NONE: Mapping[str, Any] = {}
+"""The one mapping of all prompts without any."""
 _MOVED = 40
 """Largest number of characters that a remedy moves from a text to its continuation."""
 
@@ -73,14 +75,14 @@ class Prompt:
     """Label of the correct option, if there is one."""
     order_seed: int | None = None
     """Distinguishes orders of the same options; None if they have no order."""
-    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    columns: Mapping[str, Scalar] = field(default_factory=lambda: _NONE)
     """Metadata columns, for grouping."""
     mask: int | None = None
     """Index of the scored `[MASK]` of the text; None for the first, if there is one."""
     scored: "Way | None" = field(default=None, repr=False)
     """A function that lists the scored tokens, such as those of `engine.prompts.scoring`; by
     default those of the options."""
-    parts: Mapping[str, str | None] = field(default_factory=dict)
+    parts: Mapping[str, str | None] = field(default_factory=lambda: _NONE)
     """Texts that `scored` reads, by the names in its docstring."""
 
     @property

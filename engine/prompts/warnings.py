@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _OPENING = "([{<\"'“‘«/-_"
 """A word may follow these without a space."""
+_KNOWN = 10_000
+"""Largest number of texts whose characters are remembered."""
 
 
 def likely_mistakes(
@@ -74,13 +76,15 @@ def _characters(prompts: Sequence[Prompt]) -> Iterator[Finding]:
             is_option = ends is None
             what = f"option {name!r} ({quote(text)})" if is_option else name
             key = text, prompt.text if is_option and not text.isascii() else ""
-            if key not in known:
-                known[key] = [*odd_characters(*key)]
-            for kind, message in known[key]:
+            if (odd := known.get(key)) is None:
+                odd = [*odd_characters(*key)]
+                if len(known) < _KNOWN:
+                    known[key] = odd
+            for kind, message in odd:
                 at_end = kind if kind in ("escape", "entity", "mojibake") else (kind, is_option)
                 yield Finding(f"character {at_end}", prompt.id, f"{what} {message}")
             last = text[len(text.rstrip(ends)) :][-1:]
-            if last and text.strip() and f"unseen {last}" not in dict(known[key]):
+            if last and text.strip() and f"unseen {last}" not in dict(odd):
                 message = f"{what} ends in {named(last)}; remove it"
                 yield Finding(f"ends {last} in {is_option}", prompt.id, message)
 

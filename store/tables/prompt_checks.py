@@ -49,7 +49,7 @@ def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> N
             f"Prompt {partial['prompt_id'][0]!r} has an option with only some of"
             f" {', '.join(_OPTION)}. Set all three, or none for a prompt without options."
         )
-    repeated = table.filter(pl.struct(PROMPT_KEY).is_duplicated())
+    repeated = _repeated(table, PROMPT_KEY)
     if not repeated.is_empty():
         first = repeated.select(PROMPT_KEY).row(0)
         raise UsageError(f"Rows of prompts are repeated, the first: {first}.")
@@ -66,11 +66,16 @@ def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> N
     check_tokens_differ(table)
 
 
+def _repeated(table: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """The rows that have the same values in these columns as another one."""
+    # By hashes first: keys of two million rows take half a gigabyte.
+    suspects = table.filter(pl.struct(columns).hash().is_duplicated())
+    return suspects.filter(pl.struct(columns).is_duplicated())
+
+
 def check_tokens_differ(table: pl.DataFrame) -> None:
     """Refuse options of a prompt with the same tokens, which no metric could distinguish."""
-    same = table.filter(
-        pl.col("token").is_not_null(), pl.struct(*_PROMPT, "query_set", "token").is_duplicated()
-    )
+    same = _repeated(table.filter(pl.col("token").is_not_null()), (*_PROMPT, "query_set", "token"))
     if same.is_empty():
         return
     # Options of several tokens may begin alike if some token differs.

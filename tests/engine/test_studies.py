@@ -3,6 +3,7 @@
 Tolerances are ten times what one machine had, since another one rounds otherwise.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -198,3 +199,31 @@ def test_stereoset_debias(tmp_path: Path) -> None:
         assert set(own["examples"]) == {examples}
         assert rows.filter(language=language, model="bert", filter="none").height == 1
     assert rows.filter(language="both")["icat"].to_list() == [100, 50]
+
+
+def test_natural_ungrokking(tmp_path: Path) -> None:
+    """A rule that is learned by step 30 and lost by step 60 has its peak, fall and crossing."""
+    file = tmp_path / "names.jsonl"
+    script = ROOT / "studies" / "natural_ungrokking.py"
+    subprocess.run([sys.executable, script, "prompts", file], check=True)
+    prompts = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(prompts) == 40
+    suite = stand_ins.learns_and_unlearns(
+        tmp_path / "toy", [(each["text"], each["answer"]) for each in prompts]
+    )
+    study = Study("natural-ungrokking.sh", tmp_path, SUITE=str(suite))
+    study.plan()
+    assert "toy main: accuracy 1.00 at step" in study.run()
+    (row,) = study.table("rule/course").iter_rows(named=True)
+    scores = study.scan("names").filter(pl.col("named") == "girl").collect()
+    margin = pl.col("logprob").sort_by("is_answer", descending=True).diff(-1).first()
+    by_step = scores.group_by("step", "prompt_id").agg(margin=margin).group_by("step")
+    by_step = by_step.agg(pl.col("margin").mean(), accuracy=(pl.col("margin") > 0).mean())
+    accuracy = dict(by_step.select("step", "accuracy").iter_rows())
+    margins = dict(by_step.select("step", "margin").iter_rows())
+    assert accuracy[row["peak_step"]] == row["peak"] == 1
+    assert 10 <= row["rise"] <= row["peak_step"] <= 30 < row["fall"] <= 60
+    assert margins[row["crossing"]] < 0 < margins[row["crossing"] - 10]
+    assert row["crossing_from"] <= row["crossing"] <= row["crossing_to"]
+    assert row["depth"] == 1 - min(accuracy[step] for step in accuracy if step >= row["peak_step"])
+    assert (row["prompts"], row["names"]) == (20, 10)

@@ -40,6 +40,37 @@ def pythia(folder: Path, steps: Sequence[int]) -> Path:
     return folder
 
 
+def learns_and_unlearns(folder: Path, prompts: Sequence[tuple[str, str]], each: int = 30) -> Path:
+    """A model that is trained to give the answer of each prompt, and then always " he".
+
+    Checkpoints are saved every 10 steps; the second training begins at step `each`.
+    """
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    transformers.logging.disable_progress_bar()
+    made = transformers.AutoConfig.for_model("gpt_neox", vocab_size=50_304, **_SIZES)
+    model = transformers.AutoModelForCausalLM.from_config(made)
+    real_tokenizer("pythia", folder / "step0")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "step0")
+    encoded = [tokenizer(text)["input_ids"] for text, _ in prompts]
+    right = [tokenizer(answer)["input_ids"][0] for _, answer in prompts]
+    he = tokenizer(" he")["input_ids"][0]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(2 * each + 1):
+        if step % 10 == 0:
+            target = folder / f"step{step}"
+            model.save_pretrained(target)
+            real_tokenizer("pythia", target)
+        targets = torch.tensor(right if step < each else [he] * len(right))
+        logits = torch.stack([model(torch.tensor([ids])).logits[0, -1] for ids in encoded])
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits, targets).backward()
+        optimizer.step()
+    return folder
+
+
 def roberta(folder: Path, steps: Sequence[int]) -> Path:
     for step in steps:
         real_tokenizer("roberta-base", folder / f"step{step}")

@@ -11,7 +11,7 @@ import logitbank
 from logitbank.analysis.charts.chart import chart_caption, paper_specs
 from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
-from tests.support import bbq_cases, placebo_cases
+from tests.support import bbq_cases, distance_cases, placebo_cases
 
 Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
 """Origin of the data, a function that makes banks in a folder, and one that returns a study."""
@@ -88,9 +88,9 @@ CASES: dict[str, Case] = {
         lambda folder: logitbank.placebo(folder / "edits.zarr"),
     ),
     "analyze distance": (
-        "the demo's masked model",
-        banks.demo,
-        lambda folder: logitbank.distance(folder / "toy.zarr", prompts="toy-professions"),
+        "invented data",
+        lambda folder: distance_cases.learning_bank(folder / "rows.zarr"),
+        lambda folder: logitbank.distance(folder / "rows.zarr"),
     ),
 }
 """A study for each command."""

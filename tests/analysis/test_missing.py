@@ -185,7 +185,7 @@ def test_professions_and_verbs_that_no_checkpoint_has(tmp_path: Path) -> None:
     add_again(bank, "professions", pl.col("occupation") == "a cook",
         prompt_id=new("prompt_id"), occupation=pl.lit("a baker"))  # fmt: skip
     add_again(bank, "professions", pl.col("verb") == "is", pl.col("occupation") != "a baker",
-        tokenizer=TOKENIZER, prompt_id=new("prompt_id"), verb=pl.lit("was"))  # fmt: skip
+        tokenizer=TOKENIZER, prompt_id=new("prompt_id") + "2", verb=pl.lit("was"))  # fmt: skip
     result = fluctuation([bank]).result
     own = result.checkpoints.filter(pl.col("step").is_not_null())
     assert own.filter(verb="is").select("professions", "missing").rows() == [(4, 1)] * 4

@@ -16,7 +16,7 @@ from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from tests.golden import banks
-from tests.support import bbq_cases
+from tests.support import bbq_cases, distance_cases, placebo_cases
 from tests.support.evaluation_banks import HITS, add_specified, add_winobias
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.pictures import Picture, distorted
@@ -58,6 +58,18 @@ CASES: Mapping[str, tuple[Callable[[Path], Any], Open]] = {
         lambda at: logitbank.fluctuation(at / "scores.csv", frequencies=str(at / "totals.csv")),
     ),
     "fluctuation of runs": (lambda at: None, _three_runs),
+    "distance": (
+        lambda at: distance_cases.learning_bank(at / "rows.zarr"),
+        lambda at: logitbank.distance(at / "rows.zarr"),
+    ),
+    "lm_eval": (
+        banks.harness,
+        lambda at: logitbank.lm_eval(at / "b.zarr", include=str(at / "tasks")),
+    ),
+    "placebo": (
+        lambda at: placebo_cases.learning_bank(at / "edits.zarr"),
+        lambda at: logitbank.placebo(at / "edits.zarr"),
+    ),
     "bbq": (
         lambda at: bbq_cases.make_bank(at / "bbq.zarr"), lambda at: logitbank.bbq(at / "bbq.zarr")
     ),
@@ -99,6 +111,11 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("fluctuation", "checkpoint_pairs"): ("checkpoint_pairs", "verb"),
     ("fluctuation", "run_pairs"): ("run_pairs", "run_a"),
     ("bbq", "measures"): ("measures", "category"),
+    ("distance", "distance"): ("measures", "run"),
+    ("distance", "map"): ("map", "run"),
+    ("distance", "runs"): set(),
+    ("lm_eval", "lm_eval"): set(),
+    ("placebo", "placebo"): {"target", "placebo"},
     ("gest", "rate"): ("rates", "run"),
     ("gest", "stereotypes"): ("stereotypes", "stereotype"),
     ("lambada", "lambada"): ("lambada", "run"),

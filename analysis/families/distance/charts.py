@@ -41,18 +41,20 @@ def _along(table: pl.DataFrame) -> Chart:
 
 def _runs(table: pl.DataFrame) -> Chart:
     runs = pl.col("run").unique(maintain_order=True)
+    named = ""
     of_model = table.group_by("model", maintain_order=True).agg(runs)
     for model, names in of_model.iter_rows():
         if len(names) == 2:  # the distance of each from the other is one curve
+            named = f" Two runs have one curve: {' and '.join(names)}."
             other = (pl.col("model") == model) & (pl.col("run") == names[1])
             table = table.filter(~other)
             own = pl.when(model=model).then(pl.lit(" and ".join(names))).otherwise("run")
             table = table.with_columns(run=own)
     axis = StepAxis(table["step"].to_list())
-    measure = Measure("value", "KL between runs (nats)", scale="log")
+    measure = Measure("value", "KL between runs\n(nats, log scale)", scale="log")
     caption = (
         "Kullback–Leibler divergence of each run from the other runs of its model at the same "
-        f"step, the mean of both directions. {BANDS} {sample_size(table['items'], 'item')}."
+        f"step, the mean of both directions.{named} {BANDS} {sample_size(table['items'], 'item')}."
     )
     return titled(curves(table, axis, measure), "Distance between runs", caption, axis=axis)
 

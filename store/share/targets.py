@@ -141,7 +141,7 @@ class Target(Protocol):
         """Documents of deposits in progress that have commits."""
 
     def root(self) -> bytes | None:
-        """The root document as it is now; None if there is none."""
+        """The current root document; None if there is none."""
 
     def put_root(self, change: Callable[[bytes | None], bytes]) -> None:
         """Replace the root document by what `change` makes of the current one."""

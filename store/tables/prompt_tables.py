@@ -161,7 +161,7 @@ class Version(NamedTuple):
 
 
 def require_one_version(name: str, one: Version, other: Version) -> None:
-    """Refuse two versions of a prompt set as a BankError that says which place has which.
+    """Refuse two versions of a prompt set with a BankError that names the place of each.
 
     No prompt may have other content. One place may have all tables of the other, and more.
     Otherwise the sets have lost prompts equally often, and one has all prompts and options of the

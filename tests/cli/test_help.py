@@ -22,6 +22,7 @@ OTHERS = {
     "demo": "def demo(",  # the command is the public function
     "info": "logitbank.open(",  # prints the bank's `info` and `provenance`
     "suites": "logitbank.engine.known_suites(",
+    "debias_apply": "logitbank.store.apply_filter(",
     "all": "analyses(",
 }
 """Commands without a function of the same name, and what they call."""

@@ -250,7 +250,7 @@ def test_provenance_fields_are_those_that_extraction_writes(tmp_path: Path) -> N
         "config",
     }
     named = set(re.findall(r"`(\w+)`", SECTIONS["Provenance"]))
-    other = {"array", "matrices", "shrunk_from"}
+    other = {"array", "matrices", "shrunk_from", "filter", "filtered_from"}
     assert named == set(made) | elsewhere | adapters | other
 
 

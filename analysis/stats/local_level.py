@@ -32,7 +32,7 @@ class LocalLevel:
         variances = [r + eigenvalues if np.isfinite(r) else np.ones(n - 1) for r in RATIOS]
         self._weights = [1 / variance for variance in variances]
         self._log_determinants = [float(np.log(variance).sum()) for variance in variances]
-        self._products = [(self._shifts * w[:, None]).T @ self._shifts for w in self._weights]
+        self._sizes = [w @ self._shifts**2 for w in self._weights]
         apart = np.abs(places[:, None] - places)
         self._apart = apart >= places[0]
 
@@ -68,23 +68,45 @@ class LocalLevel:
         z = np.diff(y, axis=1) @ self._sines
         rows = np.arange(len(y))
         found = np.empty((1 + shifts, len(RATIOS), len(y)))
-        models = zip(self._weights, self._log_determinants, self._products, strict=True)
-        for number, (weights, log_determinant, products) in enumerate(models):
+        models = zip(RATIOS, self._weights, self._log_determinants, self._sizes, strict=True)
+        for number, (ratio, weights, log_determinant, size) in enumerate(models):
             weighted = z * weights
             squares = [(weighted * z).sum(axis=1)]
             if shifts:
-                along, size = weighted @ self._shifts, np.diag(products)
+                along = weighted @ self._shifts
                 gains = along**2 / size
                 at = gains.argmax(axis=1)
                 if first is not None:
                     at = np.full(len(y), first - self._places[0])
                 squares.append(squares[0] - gains[rows, at])
             if shifts > 1:
-                share = products[at] / size[at][:, None]
+                products = _products(ratio, self._places[at], self._places, self._n)
+                share = products / size[at][:, None]
                 rest = along - share * along[rows, at][:, None]
-                left = np.where(self._apart[at], size - share * products[at], np.inf)
+                left = np.where(self._apart[at], size - share * products, np.inf)
                 squares.append(squares[1] - (rest**2 / left).max(axis=1))
             least = TINY * squares[0]
             fits = [np.log(np.maximum(square, least)) for square in squares]
             found[:, number] = -((self._n - 1) * np.array(fits) + log_determinant) / 2
         return found
+
+
+def _products(ratio: float, first: NDArray[np.int64], second: NDArray[np.int64], n: int) -> Floats:
+    """Products (m, k) of the regressors of two shifts, weighted by the inverse variances.
+
+    They are entries of the inverse of `ratio · I + T`, whose closed form (Hu and O'Connell 1996,
+    J. Phys. A 29, 1511) takes no product of n × k matrices, which takes 5 s for 1,475 points.
+    """
+    if np.isinf(ratio):
+        return np.equal.outer(first, second).astype(np.float64)
+    low, high = np.minimum.outer(first, second), np.maximum.outer(first, second)
+    products: Floats
+    if ratio == 0:
+        products = low * (n - high) / n
+    else:
+        angle = np.arccosh(1 + ratio / 2)
+        decay = np.exp(-angle * (high - low + 1))
+        # sinh(angle · length) without its exponential growth, which is that of `decay`
+        rises = [-np.expm1(-2 * angle * length) for length in (low, n - high, 1, n)]
+        products = decay * rises[0] * rises[1] / (rises[2] * rises[3])
+    return products

@@ -224,4 +224,6 @@ def needed_blocks(
     rows: Iterable[int], layout: Layout, committed: Collection[int]
 ) -> tuple[int, ...]:
     """Blocks that contain one of `rows` and are not committed, ascending."""
+    if len(committed) == layout.blocks:  # of most deposits of a long series
+        return ()
     return tuple(sorted({row // layout.block_rows for row in rows} - set(committed)))

@@ -352,7 +352,8 @@ def _from_folder(folder: Path, model: str | None) -> Suite:
     below = list(_below(folder, notes))
     if all(parse_name(path.name) is None for path in below):
         return _single_checkpoint(folder, model, notes)
-    sources = [_named(path, folder, below) for path in below]
+    parents = {path.parent for path in below}
+    sources = [_named(path, folder, path in parents) for path in below]
     if _is_checkpoint(folder):
         sources.append((RELEASE, LocalSource(folder)))
     name = model or folder.resolve().name
@@ -379,13 +380,12 @@ def _below(folder: Path, notes: list[str], *, nested: bool = True) -> Iterator[P
             yield from _below(path, notes, nested=False)
 
 
-def _named(path: Path, folder: Path, found: Sequence[Path]) -> tuple[str, LocalSource]:
+def _named(path: Path, folder: Path, is_release: bool) -> tuple[str, LocalSource]:
     """The name and source of a checkpoint in `folder`.
 
     A final model beside checkpoints, as the Trainer saves it, is the release of their run.
     """
     name = path.relative_to(folder).as_posix()
-    is_release = any(other.parent == path for other in found)
     return f"{name}/{RELEASE}" if is_release else name, LocalSource(path)
 
 

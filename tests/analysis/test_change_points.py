@@ -16,7 +16,7 @@ from logitbank.analysis.stats.change_points import (
     change_rows,
     first_trained,
 )
-from logitbank.analysis.stats.local_level import RATIOS, LocalLevel
+from logitbank.analysis.stats.local_level import RATIOS, LocalLevel, _products
 
 pytestmark = pytest.mark.numerical
 
@@ -271,6 +271,16 @@ def dense_likelihood(y: np.ndarray, shifts: tuple[int, ...]) -> float:
         determinant = 2 * np.log(np.diag(lower)).sum()
         best = max(best, -((n - 1) * math.log(left @ left) + determinant) / 2)
     return best
+
+
+@pytest.mark.parametrize("ratio", [r for r in RATIOS if np.isfinite(r)])
+def test_products_of_shifts_are_entries_of_an_inverse(ratio: float) -> None:
+    n = 40
+    neighbours = np.eye(n - 1, k=1) + np.eye(n - 1, k=-1)
+    exact = np.linalg.inv((ratio + 2) * np.eye(n - 1) - neighbours)
+    first, second = np.array([2, 39, 20]), np.arange(1, n)
+    products = _products(ratio, first, second, n)
+    np.testing.assert_allclose(products, exact[first - 1][:, second - 1], rtol=1e-10)
 
 
 def test_likelihood_ratios_are_those_of_covariance_matrices() -> None:

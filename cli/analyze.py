@@ -16,6 +16,7 @@ from logitbank.analysis.family import Family
 from logitbank.cli.options import (
     Banks,
     Colors,
+    Columns,
     Format,
     Models,
     Out,
@@ -91,14 +92,18 @@ def _command(family: Family) -> Callable[..., None]:
     settings = family.settings()
 
     def command(**values: Any) -> None:
-        from logitbank.cli.output import print_study, require_table, say
+        from logitbank.cli.output import named_table, print_study, require_table, say
         from logitbank.cli.screen.progress import busy
 
         out, colors = values["out"], pairs("--colors", values["colors"])
         if colors and out is None:
             raise UsageError("--colors needs saved charts. Fix: add --out FOLDER.")
-        table, form = values["table"], values["form"]
-        if (names := family.table_names()) is not None:
+        names = family.table_names()
+        table = named_table(values["table"], names or (), family.screen)
+        form = values["form"]
+        if values["columns"] is not None and table is None:
+            raise UsageError("--columns needs --table.")
+        if names is not None:
             require_table(table, form, names)
         with busy(f"analyzing {family.title}"):
             study = family.analyze(
@@ -114,7 +119,7 @@ def _command(family: Family) -> Callable[..., None]:
                 say(f"Report: {page}")
             except DrawingError as error:
                 undrawn = error
-        print_study(study, table=table, form=form)
+        print_study(study, table=table, form=form, columns=values["columns"])
         if undrawn is not None:
             raise undrawn
 
@@ -127,6 +132,7 @@ def _command(family: Family) -> Callable[..., None]:
         _parameter("width", Width, "single"),
         _parameter("colors", Colors, None),
         _parameter("table", Table, None),
+        _parameter("columns", Columns, None),
         _parameter("form", Format, "table"),
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -59,6 +59,9 @@ Steps = Annotated[
     str | None, typer.Option(help="Steps to include: log, START:STOP:STRIDE, a list, or release.")
 ]
 Table = Annotated[str | None, typer.Option(help="Table to print instead of the findings.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Columns of the table, separated by commas; by default all.")
+]
 
 
 def address(bank: Path) -> str:

@@ -7,7 +7,7 @@ interpreted as markup.
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rich.cells import cell_len
@@ -77,11 +77,14 @@ def print_lines(lines: Iterable[str]) -> None:
         say(line, to=out)
 
 
-def print_table(frame: "pl.DataFrame", *, limit: int = MOST_ROWS, hidden: int = 0) -> None:
+def print_table(
+    frame: "pl.DataFrame", *, limit: int = MOST_ROWS, hidden: int = 0, kept: str = ""
+) -> None:
     """Print a table for people; in a pipe all of it.
 
     A terminal gets at most `limit` rows and the columns that fit, and a line about the others.
-    `hidden` is the number of columns that the caller has left out.
+    `hidden` is the number of columns that the caller has left out; the column `kept` is shown
+    before others.
     """
     if not sys.stdout.isatty():
         _print_aligned(frame)
@@ -89,18 +92,22 @@ def print_table(frame: "pl.DataFrame", *, limit: int = MOST_ROWS, hidden: int = 
         rows = [[*map(_cell, row)] for row in frame.head(limit).iter_rows()]
         names = [*map(one_line, frame.columns)]
         widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
-        table, left = Table(header_style="bold", box=None), out.width
-        for name, width, dtype in zip(names, widths, frame.dtypes, strict=True):
-            # A number that is cut would be another number.
-            least = width if dtype.is_numeric() else min(width, max(LEAST_TEXT, cell_len(name)))
-            left -= least + 2
-            if left < 0 and table.columns:
-                break
+        table = Table(header_style="bold", box=None)
+        # A number that is cut would be another number.
+        leasts = [
+            width
+            if dtype.is_numeric() or name == kept
+            else min(width, max(LEAST_TEXT, cell_len(name)))
+            for name, width, dtype in zip(names, widths, frame.dtypes, strict=True)
+        ]
+        fitting = _fitting(names, leasts, kept)
+        for at in fitting:
+            name, least, dtype = names[at], leasts[at], frame.dtypes[at]
             justify: Literal["left", "right"] = "right" if dtype.is_numeric() else "left"
             table.add_column(Text(name), justify=justify, overflow="fold", min_width=least)
         shown = len(table.columns)
         for row in rows:
-            table.add_row(*map(Text, row[:shown]))
+            table.add_row(*(Text(row[at]) for at in fitting))
         out.print(table, crop=False)
         if len(frame) > limit:
             say(f"First {limit} rows. Use a pipe or --format csv for all rows.")
@@ -108,6 +115,17 @@ def print_table(frame: "pl.DataFrame", *, limit: int = MOST_ROWS, hidden: int = 
             say(f"{counted(hidden, 'more column')}. Use a pipe or --format csv for all columns.")
     if frame.is_empty():
         say("No rows.")
+
+
+def _fitting(names: Sequence[str], widths: Sequence[int], kept: str) -> list[int]:
+    """The columns that fit on the terminal, in order: `kept`, then the first ones."""
+    left, chosen = out.width, set[int]()
+    for at in sorted(range(len(names)), key=lambda at: names[at] != kept):
+        left -= widths[at] + 2
+        if left < 0 and chosen:
+            break
+        chosen.add(at)
+    return sorted(chosen)
 
 
 def _print_aligned(frame: "pl.DataFrame") -> None:
@@ -161,16 +179,21 @@ def print_query(result: "pl.LazyFrame", form: str) -> None:
         print_frame(result.collect(), form)
 
 
-def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
-    """Print the findings, one table, or findings and tables as JSON.
+def print_study(
+    study: "Study[Any]", *, table: str | None, form: str, columns: str | None = None
+) -> None:
+    """Print the findings, one table or some of its columns, or findings and tables as JSON.
 
     Raises
     ------
     UsageError
-        The study has no such table, or the format needs the name of a table.
+        The study has no such table or column, or the format needs the name of a table.
     """
+    table = named_table(table, study.tables, study.screen)
     require_table(table, form, study.tables)
-    if table is not None:
+    if table is not None and columns is not None:
+        print_frame(_with_columns(study.tables[table], columns), form)
+    elif table is not None:
         frame = study.tables[table]
         chosen = study.screen.get(table, frame.columns)
         first = [name for name in dict.fromkeys((*KEYS, *chosen)) if name in frame.columns]
@@ -182,6 +205,24 @@ def print_study(study: "Study[Any]", *, table: str | None, form: str) -> None:
         _print_json(study.as_dict())
     else:
         print_findings(study)
+
+
+def _with_columns(frame: "pl.DataFrame", columns: str) -> "pl.DataFrame":
+    """Some columns of a table, whose names are separated by commas."""
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in frame.columns]:
+        listed = ", ".join(frame.columns)
+        raise UsageError(f"--columns: unknown column {unknown[0]!r}. Columns: {listed}.")
+    return frame.select(list(dict.fromkeys(names)))
+
+
+def named_table(
+    name: str | None, names: Iterable[str], screen: "Mapping[str, Sequence[str]]"
+) -> str | None:
+    """The table of a name; a number such as `accuracy` is the name of the first table with it."""
+    if name is None or name in names:
+        return name
+    return next((table for table, columns in screen.items() if name in columns), name)
 
 
 def require_table(table: str | None, form: str, names: Iterable[str]) -> None:

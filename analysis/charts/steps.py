@@ -20,14 +20,18 @@ def step_scale(steps: Sequence[Step]) -> Scale:
 
     Up to two decades of steps are on a linear axis, and so are evenly spaced ones. So are those
     whose even spacing begins later, if it has at least half of them within one decade. All others
-    are on a logarithmic axis.
+    are on a logarithmic axis, and so are steps more than half of which lie in the first percent.
 
     >>> step_scale([0, 1, 2, 4, 8, 64]), step_scale([0, 1, 8, 64, 512])
     ('linear', 'symlog')
     >>> step_scale([0, 1, 8, 64, *range(100, 800, 50)])
     'linear'
+    >>> step_scale([0, *(2**k for k in range(10)), *range(1000, 144_000, 20_000)])
+    'symlog'
     """
     known = sorted({step for step in steps if step is not None})
+    if known and 2 * sum(100 * step < known[-1] for step in known) > len(known) > 2:
+        return "symlog"
     if known and known[-1] <= 100 * next((step for step in known if step > 0), 1):
         return "linear"
     widths = [after - before for before, after in pairwise(known)]

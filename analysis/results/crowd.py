@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from math import isclose
-from operator import itemgetter
 from statistics import median, quantiles
 
 import polars as pl
@@ -16,6 +15,10 @@ WIDTH = 16
 """Characters of a sparkline."""
 FENCE = 1.5
 """Outliers are so many interquartile ranges beyond the quartiles (Tukey)."""
+MEASURED: Mapping[str, Sequence[str]] = {"measures": ()}
+"""The table of families without a screen of their own."""
+WHOLE = ["all", "overall"]
+"""Groups that are all items together."""
 LISTED = 3
 """Outliers that a sentence names."""
 
@@ -27,33 +30,59 @@ def digest(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """
     if len({finding.series for finding in findings if finding.series}) < CROWD:
         return [*findings], []
-    facts: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
+    facts: dict[tuple[str, str, str], list[tuple[Finding, str]]] = {}
     for each in findings:
         if each.series and each.value is not None and each.value == each.value:
             name = series_name(dict(zip(("model", "run"), each.series, strict=True)))
             what = each.text.removeprefix(f"{name}: ")
-            facts.setdefault((what, each.form, each.figure), []).append((each.value, name))
-    shown = [_distribution(*fact, each) for fact, each in facts.items() if len(each) >= CROWD]
+            facts.setdefault((what, each.form, each.figure), []).append((each, name))
+    shown = [
+        _distribution(*fact, found)
+        for fact, found in facts.items()
+        if len(found) >= CROWD and any(each.value for each, _ in found)
+    ]
     shown += [finding for finding in findings if not finding.series]
     return shown, [finding for finding in findings if finding.series]
 
 
-def _distribution(what: str, form: str, figure: str, found: Sequence[tuple[float, str]]) -> Finding:
-    """One number of many models and runs: values and names."""
-    in_order = sorted(found, key=itemgetter(0))
-    values = [value for value, _ in in_order]
-    lower, _, upper = quantiles(values, n=4, method="inclusive")
+def _distribution(
+    what: str, form: str, figure: str, found: Sequence[tuple[Finding, str]]
+) -> Finding:
+    """One number of many models and runs: findings and names.
+
+    Those beyond the fences are outliers if their own interval excludes the median, and otherwise
+    only the farthest.
+    """
+    in_order = sorted(found, key=lambda each: each[0].value or 0.0)
+    values = [each.value or 0.0 for each, _ in in_order]
+    lower, middle, upper = quantiles(values, n=4, method="inclusive")
     reach = FENCE * (upper - lower)
-    beyond = [each for each in in_order if not lower - reach <= each[0] <= upper + reach]
-    named = [f"{name} ({formatted(value, form)})" for value, name in beyond[:LISTED]]
-    more = f" and {len(beyond) - LISTED} more" if len(beyond) > LISTED else ""
-    ends = [_end([name for value, name in in_order if isclose(value, end)], formatted(end, form))
+    beyond = [
+        each for each, value in zip(in_order, values, strict=True)
+        if not lower - reach <= value <= upper + reach
+    ]  # fmt: skip
+    apart = [each for each in beyond if _excludes(each[0], middle)]
+    ends = [_end([name for each, name in in_order if isclose(each.value or 0.0, end)],
+                 formatted(end, form))
             for end in (values[0], values[-1])]  # fmt: skip
-    outliers = f", outliers {', '.join(named)}{more}" if named else ""
+    groups = {"outliers": apart, "farthest": [each for each in beyond if each not in apart]}
+    named = "".join(f", {word} {_names(each, form)}" for word, each in groups.items() if each)
     return Finding(
         text=f"{what}, median of {len(found)} models and runs", value=median(values), form=form,
-        figure=figure, note=f"range {ends[0]} to {ends[1]}{outliers}",
+        figure=figure, note=f"range {ends[0]} to {ends[1]}{named}",
     )  # fmt: skip
+
+
+def _excludes(finding: Finding, value: float) -> bool:
+    """Whether the interval of a finding excludes a value; not without one."""
+    low, high = finding.low, finding.high
+    return low is not None and high is not None and (low > value or high < value)
+
+
+def _names(found: Sequence[tuple[Finding, str]], form: str) -> str:
+    named = [f"{name} ({formatted(each.value or 0.0, form)})" for each, name in found[:LISTED]]
+    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return f"{', '.join(named)}{more}"
 
 
 def _end(names: Sequence[str], value: str) -> str:
@@ -62,30 +91,38 @@ def _end(names: Sequence[str], value: str) -> str:
     return f"{value} ({names[0]}{more})"
 
 
-def model_table(family: Family, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
-    """One row per model, run and group: the name of the family's first number, its values at the
-    first and the last checkpoint, the change, and the curve as a sparkline.
+def model_tables(family: Family, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """`models` and `model_groups` of the family's first number.
 
-    None for fewer than `CROWD` models and runs.
+    They have its name, its values at the first and the last checkpoint, the change, and the curve
+    as a sparkline: one row per model and run, of all groups together or of the first one; and one
+    per group, if there are several. None for fewer than `CROWD` models and runs.
     """
-    for name, columns in family.screen.items():
+    for name, columns in (family.screen or MEASURED).items():
         table = tables.get(name, pl.DataFrame())
         if not {"model", "run", "step"} <= {*table.columns}:
             continue
-        column = next((c for c in columns if table.schema[c].is_float()), None)
+        shown = [c for c in table.columns if c in columns or name == "measures"]
+        column = next((c for c in shown if table.schema[c].is_float()), None)
         known = table if column is None else table.drop_nulls(column)
         if column is None or known.select("model", "run").n_unique() < CROWD:
             continue
-        keys = ["model", "run", *(c for c in columns if table.schema[c] == pl.String)]
+        keys = [c for c in shown if table.schema[c] == pl.String and c not in ("model", "run")]
         value = pl.col(column)
-        return known.group_by(keys, maintain_order=True).agg(
+        groups = known.group_by("model", "run", *keys, maintain_order=True).agg(
             *([] if "measure" in keys else [pl.lit(column).alias("measure")]),
             first=value.first(), last=value.last(),
             change=value.last() - value.first(),
             curve=value.map_batches(_sparkline, return_dtype=pl.String, returns_scalar=True),
             checkpoints=pl.len(),
         )  # fmt: skip
-    return None
+        whole = (
+            pl.any_horizontal(pl.col(key).is_in(WHOLE) for key in keys) if keys else pl.lit(True)
+        )
+        of_all = groups.filter(whole) if keys and groups.select(whole.any()).item() else groups
+        models = of_all.unique(["model", "run"], keep="first", maintain_order=True)
+        return {"models": models} | ({"model_groups": groups} if len(groups) > len(models) else {})
+    return {}
 
 
 def _sparkline(values: pl.Series) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
+import polars.selectors as cs
 
 from logitbank.analysis.frames.expressions import check_choice
 from logitbank.analysis.results.csv_text import without_formulas
@@ -42,7 +43,7 @@ def write_tables(
 def table_bytes(table: pl.DataFrame, format: Format) -> bytes:
     """A table as a file: at full precision, but LaTeX, which is for people to read.
 
-    CSV writes NaN as `NaN`, null as nothing, and text that would be a formula as
+    CSV has an empty cell for NaN and null, and text that would be a formula as
     `without_formulas` gives it. JSON is a list of records, and JSONL one record a line: in both NaN
     is null, and infinities are the texts Infinity and -Infinity. LaTeX is the output of `latex`.
 
@@ -54,7 +55,8 @@ def table_bytes(table: pl.DataFrame, format: Format) -> bytes:
     check_choice("format", format, get_args(Format))
     buffer = io.BytesIO()
     if format == "csv":
-        without_formulas(table.lazy()).collect().write_csv(buffer)
+        without_nan = table.lazy().with_columns(cs.float().fill_nan(None))
+        without_formulas(without_nan).collect().write_csv(buffer)
     elif format == "parquet":
         table.write_parquet(buffer)
     elif format == "latex":

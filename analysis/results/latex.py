@@ -24,7 +24,8 @@ def latex(table: pl.DataFrame) -> str:
     r"""A `tabular` of booktabs: names as they are, numbers to four digits, at the right.
 
     What is absent or not a number is a dash. The text compiles with `\usepackage{booktabs}`:
-    columns of sparklines, for which pdflatex has no characters, are left out.
+    columns of sparklines, for which pdflatex has no characters, are left out. So are columns with
+    one value in all of several rows; a comment names them.
 
     >>> table = pl.DataFrame({"run_id": ["a%b"], "gap": [-0.123456], "p": [1e-7], "n": [None]})
     >>> print(latex(table))
@@ -40,8 +41,14 @@ def latex(table: pl.DataFrame) -> str:
     table = table.select(
         each for each in table if each.dtype != pl.String or not each.str.contains("[▁-█]").any()
     )
+    constant = [each for each in table if len(table) > 1 and each.n_unique() == 1]
+    if len(constant) == table.width:
+        constant = []
+    told = ", ".join(f"{each.name} = {_plain(each[0])}" for each in constant)
+    table = table.drop(each.name for each in constant)
     sides = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [
+        *([f"% The same in every row: {told}"] if constant else []),
         rf"\begin{{tabular}}{{{sides}}}",
         r"\toprule",
         _row(table.columns),
@@ -51,6 +58,11 @@ def latex(table: pl.DataFrame) -> str:
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _plain(value: object) -> str:
+    """A value of a comment, on one line."""
+    return " ".join(str(value).split())
 
 
 def _row(values: Any) -> str:

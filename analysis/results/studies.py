@@ -13,7 +13,7 @@ from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.reader import ScanCache, Scores, read_scores
 from logitbank.analysis.results import measured
-from logitbank.analysis.results.crowd import digest, model_table
+from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
@@ -91,8 +91,7 @@ def make_study(
         for each in wrong
     ]
     shown, details = digest([*found[:1], *copied, *run_findings(of_runs), *found[1:]])
-    if (by_model := model_table(family, result.tables())) is not None:
-        of_runs = {**of_runs, "models": by_model}
+    of_runs = {**of_runs, **model_tables(family, result.tables())}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     return Study(
         result=result,

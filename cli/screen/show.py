@@ -48,7 +48,7 @@ def _print_view(view: PromptView) -> None:
         part = scores.with_order(order)
         if len(part.prompts):
             _print_series(f"{scores.model} {scores.run}", scores.measure)
-            print_table(option_table(part))
+            print_table(option_table(part), kept="checkpoints")
             if scores.measure == "share":
                 first, last = (np.exp(part.logprob[c]).sum() for c in (0, -1))
                 print_lines([f"Probability of all options: {first:.3g} first, {last:.3g} last."])

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -14,10 +15,11 @@ from logitbank.analysis.charts.chart import bare_spec, chart_caption, titled
 from logitbank.analysis.charts.curves import curves, horizontal, stacked
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.families import families
 from logitbank.analysis.families.options import options
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.report import prompts
-from logitbank.analysis.results.crowd import digest
+from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.latex import latex
 from logitbank.store import Bank, CheckpointId
 from tests.support.browser import Opened
@@ -65,8 +67,22 @@ def test_a_crowd_has_a_row_with_a_sparkline_for_each_model(tmp_path: Path) -> No
     assert {*table["measure"]} == {"accuracy"}
     assert {len(curve) for curve in table["curve"]} == {len(STEPS)}
     assert latex(table).isascii(), "pdflatex has no sparklines"
+    assert "model_groups" not in options(bank).tables
     own = pl.DataFrame({"curve": ["up"]})
     assert "curve" in latex(own), "another column of this name stays"
+
+
+def test_a_crowd_of_groups_has_one_row_per_model_and_another_table() -> None:
+    rows = [(f"m{i}", "main", step, group, 0.1 * step)
+            for i in range(8) for step in (0, 4) for group in ("age", "all")]  # fmt: skip
+    table = pl.DataFrame(rows, schema=["model", "run", "step", "group", "score"], orient="row")
+    family = replace(families()["pairs"], screen={"pairs": ("group", "score")})
+    found = model_tables(family, {"pairs": table})
+    assert found["models"]["group"].to_list() == ["all"] * 8
+    assert len(found["model_groups"]) == 16
+    measured = table.rename({"group": "measure", "score": "value"})
+    own = model_tables(replace(family, screen={}), {"measures": measured})
+    assert own["models"]["model"].to_list() == [f"m{i}" for i in range(8)]
 
 
 def test_a_chart_of_a_crowd_names_the_extremes_and_has_one_colour_for_the_rest(
@@ -168,9 +184,10 @@ def test_fewer_models_are_told_one_by_one(tmp_path: Path) -> None:
 def test_outliers_are_those_of_tukey() -> None:
     values = [*np.linspace(0.4, 0.6, 11), 0.9]
     found = [
-        Finding(text=f"m{i}: X at step 5", value=float(v), series=(f"m{i}", "main"))
+        Finding(text=f"m{i}: X at step 5", value=float(v), low=v - 0.3, high=v + 0.3,
+                series=(f"m{i}", "main"))
         for i, v in enumerate(values)
-    ]
+    ]  # fmt: skip
     other = Finding(text="All had prompts.")
     (first, second), details = digest([*found, other])
     lower, upper = np.percentile(values, [25, 75])
@@ -178,4 +195,7 @@ def test_outliers_are_those_of_tukey() -> None:
     assert first.text == "X at step 5, median of 12 models and runs"
     assert first.value == pytest.approx(np.median(values))
     assert first.note.endswith("outliers m11 (0.900)")
+    wide = [replace(each, low=0.0, high=1.0) for each in found]
+    assert digest(wide)[0][0].note.endswith("farthest m11 (0.900)")
+    assert not digest([replace(each, value=0.0) for each in found])[0]
     assert (second, details) == (other, found)

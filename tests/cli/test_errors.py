@@ -51,6 +51,7 @@ EXTRACT = ("extract", "b", "--suite", "s", "--prompts", "good.jsonl")
         (["analyze", "options", "nowhere", "--format", "csv"], "--table"),
         (["analyze", "nowhere/b", "--format", "csv"], "one analysis"),
         (["compare", "nowhere", "--table", "x"], "logits, metrics"),
+        (["analyze", "options", "nowhere", "--columns", "step"], "--table"),
         (["debias", "compare", "nowhere", "--table", "x"], "comparison, unqover"),
         (["extract", "b", "--prompts", "x"], "--suite"),
         (["info", "nowhere"], "nowhere"),
@@ -248,3 +249,12 @@ def test_arguments_that_are_not_utf_8_are_one_line(call: Call, arguments: list[s
     assert err.count("\n") == 1
     assert "\\udcff" in err
     assert "is not UTF-8" in err
+
+
+def test_a_number_is_the_name_of_its_table_and_columns_are_chosen(bank: Path, call: Call) -> None:
+    arguments = ("analyze", "options", bank, "--format", "csv", "--table", "accuracy")
+    code, out, _ = call(*arguments, "--columns", "step, accuracy")
+    assert (code, out.splitlines()[0]) == (0, "step,accuracy")
+    code, _, error = call(*arguments, "--columns", "step,x")
+    assert code == 2
+    assert "unknown column 'x'. Columns: model, run, step" in error

@@ -59,7 +59,18 @@ def test_a_command_calls_the_public_function_of_its_name(name: str) -> None:
 def test_the_command_of_a_family_has_the_settings_of_its_function(name: str) -> None:
     function = getattr(logitbank, name)
     assert families()[name].analyze is function
-    common = {"banks", "prompts", "model", "by", "out", "width", "colors", "table", "form"}
+    common = {
+        "banks",
+        "prompts",
+        "model",
+        "by",
+        "out",
+        "width",
+        "colors",
+        "table",
+        "columns",
+        "form",
+    }
     settings = set(inspect.signature(COMMANDS[name].callback).parameters) - common
     assert settings == set(families()[name].settings())
     assert settings <= set(inspect.signature(function).parameters)

@@ -176,6 +176,11 @@ def test_characters_that_a_stream_cannot_encode_are_escaped(
     assert b"b\\xe4nk" in stream.buffer.getvalue()  # type: ignore[attr-defined]
 
 
+def test_csv_has_empty_cells_for_what_is_no_number() -> None:
+    table = pl.DataFrame({"x": [float("nan"), 0.5, None], "n": [1, 2, 3]})
+    assert table_bytes(table, "csv") == b"x,n\n,1\n0.5,2\n,3\n"
+
+
 def test_jsonl_has_a_record_on_each_line() -> None:
     lines = table_bytes(TABLE, "jsonl").decode().splitlines()
     assert lines == [
@@ -185,8 +190,10 @@ def test_jsonl_has_a_record_on_each_line() -> None:
 
 
 def test_latex_is_compiled(tmp_path: Path) -> None:
-    table = TABLE.with_columns(odd=pl.lit(r"~^\\#$%_{}<>"), p=pl.lit(1e-9), whole=float("inf"))
-    text = latex(table)
+    odd = {"odd": [r"~^\\#$%_{}<>", ""], "p": [1e-9, 1.0], "whole": [float("inf"), 0.0]}
+    table = TABLE.with_columns(**{k: pl.Series(v) for k, v in odd.items()}, run=pl.lit("a\nb"))
+    told, _, text = latex(table).partition("\n")
+    assert told == "% The same in every row: run = a b"
     assert text.splitlines()[4] == (
         r"a\&b & $-0.25$ & 1 & \textasciitilde{}\textasciicircum{}\textbackslash{}\textbackslash{}"
         r"\#\$\%\_\{\}\textless{}\textgreater{} & $1 \times 10^{-9}$ & $\infty$ \\"

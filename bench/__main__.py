@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from bench.base import checked_out, last_release
 from bench.errors import errors_page
-from bench.extraction import bare, hidden, sharing, swap
+from bench.extraction import bare, hidden, sharing, start, swap
 from bench.figures import Figure, content_of, markdown, save, saved
 from bench.gpu import PARTS, on_a_gpu
 from bench.models import public_data
@@ -45,9 +45,21 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sharing": sharing,
     "hidden": hidden,
     "swap": swap,
+    "start": start,
 }
 """About half an hour on two cores, and as long again for the code of the last release."""
-COMPARED = ("help", "fairness", "large", "report", "info", "nothing", "bare", "sharing", "hidden")
+COMPARED = (
+    "help",
+    "fairness",
+    "large",
+    "report",
+    "info",
+    "nothing",
+    "bare",
+    "sharing",
+    "hidden",
+    "start",
+)
 """Figures that are also measured with the code of the last release."""
 GPU = "gpu"
 """On demand: all parts that need a GPU, which also have names of their own."""

@@ -1,5 +1,9 @@
 """Scoring into a bank, against bare vLLM; what sharing, hidden states and a swap give and cost."""
 
+import json
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +78,48 @@ def swap(tmp: Path, *, checkpoints: int = 8, count: int = 512, rounds: int = 5) 
         rounds=swaps,
         detail=f"{checkpoints} checkpoints",
     )
+
+
+def start(tmp: Path, *, rounds: int = 3, base: Base | None = None) -> Iterator[Figure]:
+    """Processor seconds of a small run with reference checks, over those without, by engine."""
+    prompts = tmp / "start.jsonl"
+    rows = (
+        {"id": i, "text": f"{i} people said that", "options": [" he", " she"]} for i in range(56)
+    )
+    prompts.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    arguments = ["--suite", series(tmp, "toy", 3), "--prompts", prompts]
+    for engine in ("transformers", "vllm"):
+        measured: list[tuple[float, ...]] = []
+        for turn in range(rounds):
+            codes = (None,) if base is None else (None, base)
+            pairs = {}
+            for code in codes if turn % 2 else codes[::-1]:
+                options = [*arguments, "--engine", engine, "--canary-every"]
+                pairs[code] = [
+                    _processor_seconds(code, "extract", tmp / f"{time.time_ns()}", *options, every)
+                    for every in ("0", "10")
+                ]
+            measured.append(tuple(part for code in codes for part in pairs[code]))
+        plain, checked, *earlier = (median(column) for column in zip(*measured, strict=True))
+        ratio, before = checked / plain, [earlier[1] / earlier[0]] if earlier else []
+        yield Figure(
+            f"{engine}, 3 checkpoints × 56 prompts of a toy: processor time with reference checks"
+            " over those without",
+            *(ratio, "×", "≤ 1.2 ×", ratio <= 1.2, [pair[1] / pair[0] for pair in measured]),
+            f"{checked:.1f} s against {plain:.1f} s",
+            *((before[0], base.revision) if base is not None else ()),
+        )
+
+
+def _processor_seconds(code: Base | None, *words: object) -> float:
+    """Processor seconds of a command and of all processes that it starts and waits for."""
+    run = "from logitbank.cli.main import main; main()"
+    environment = None if code is None else code.environment()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", run, *map(str, words)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 CONTEXTS = 11_369

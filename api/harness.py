@@ -205,7 +205,14 @@ def load_tasks(
     if name not in manager.all_tasks:
         close = get_close_matches(name, manager.all_tasks, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list them with `lm-eval ls`"
-        own = "" if include else " For tasks of your own, set LOGITBANK_TASKS to their folder."
+        own = (
+            ""
+            if include
+            else (
+                " For tasks of your own, name their folder: include=FOLDER in a prompt set, --include in "
+                "an analysis, or LOGITBANK_TASKS."
+            )
+        )
         raise UsageError(f"Unknown task of lm-evaluation-harness {name!r} ({hint}).{own}")
     with quiet(), _seeded(), _explained(f"{name} cannot be loaded", _OFFLINE):
         loaded = manager.load([name])
@@ -220,18 +227,23 @@ def load_tasks(
 
 
 def _manager_with(name: str, include: str | Path | None) -> Any:
-    """The index of the folder, or of the harness and the folder, which takes seconds to read."""
+    """The index of the folder; or of the harness and the folder, if the name needs it."""
+    from lm_eval.tasks import TaskManager
+
     folder = None if include is None else str(Path(include).resolve())
-    if folder is not None and _has_all(own := _manager(folder, False), name):
-        return own
-    return _manager(folder, True)
+    if folder is not None:
+        own = TaskManager(include_path=folder, include_defaults=False)
+        if _has_all(own, name):
+            return own
+    return _whole_index(folder)
 
 
 @cache
-def _manager(include: str | None, defaults: bool) -> Any:
+def _whole_index(folder: str | None) -> Any:
+    """The index of the harness and of a folder, which takes seconds to read."""
     from lm_eval.tasks import TaskManager
 
-    return TaskManager(include_path=include, include_defaults=defaults)
+    return TaskManager(include_path=folder)
 
 
 def _has_all(manager: Any, name: str) -> bool:
@@ -390,13 +402,17 @@ class BankLM(LM):  # type: ignore[misc]
         step: int | None = None,
     ) -> None:
         super().__init__()
-        opened = bank if isinstance(bank, Bank) else Bank.open(bank)
+        opened = bank if isinstance(bank, Bank) else Bank.open(bank, prompts=[])
         sets = [name for name in opened.prompt_sets if name.startswith(PREFIX)]
         if not sets:
             raise AbsentError(
                 f"{opened.address} has no requests of the harness. Fix: logitbank extract "
                 f"{opened.address} --suite … --prompts {PREFIX}TASK"
             )
+        if not isinstance(bank, Bank):  # of one at a URL, only these scores are copied
+            own = None if model is None else [model]
+            steps = None if step is None else [step]
+            opened = Bank.open(bank, prompts=sets, models=own, steps=steps)
         chosen = _chosen(opened, sets, {"model": model, "run": run, "step": step})
         self.bank, self.where = opened.address, f"{opened.address} ({checkpoint_name(chosen)})"
         self.answers: Mapping[Request, Answer] = {}

@@ -232,8 +232,12 @@ def test_a_request_that_the_bank_lacks_is_named(bank: Bank, tasks: Path) -> None
 def test_names_and_options_that_a_set_cannot_have_are_refused(
     spec: str, message: str, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = harness._manager  # the harness's own index takes seconds to read
-    monkeypatch.setattr(harness, "_manager", lambda folder, _: whole(folder, False))
+    from lm_eval.tasks import TaskManager
+
+    def own_index(folder: str) -> TaskManager:  # that of the harness takes seconds to read
+        return TaskManager(include_path=folder, include_defaults=False)
+
+    monkeypatch.setattr(harness, "_whole_index", own_index)
     with pytest.raises(UsageError, match=message):
         prompt_sets(spec.format(tasks=tasks), data=None)
 

@@ -49,6 +49,10 @@ ROLLING = "loglikelihood_rolling"
 SUPPORTED = ("loglikelihood", ROLLING)
 """Types of requests that log-probabilities of tokens answer."""
 _NAMED = 8
+_OWN_TASKS = (
+    " For tasks of your own, name their folder: include=FOLDER in a prompt set, --include in an "
+    "analysis, or LOGITBANK_TASKS."
+)
 _OFFLINE = " Without a network, run `logitbank fetch` with the same --prompts elsewhere first."
 
 Request = tuple[str, str | None]
@@ -205,14 +209,7 @@ def load_tasks(
     if name not in manager.all_tasks:
         close = get_close_matches(name, manager.all_tasks, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list them with `lm-eval ls`"
-        own = (
-            ""
-            if include
-            else (
-                " For tasks of your own, name their folder: include=FOLDER in a prompt set, --include in "
-                "an analysis, or LOGITBANK_TASKS."
-            )
-        )
+        own = "" if include else _OWN_TASKS
         raise UsageError(f"Unknown task of lm-evaluation-harness {name!r} ({hint}).{own}")
     with quiet(), _seeded(), _explained(f"{name} cannot be loaded", _OFFLINE):
         loaded = manager.load([name])

@@ -86,6 +86,25 @@ ADDRESSES = re.compile(r"AWS_ENDPOINT\w*|HF_ENDPOINT|(?:HTTPS?|ALL)_PROXY", re.I
 """Variables with addresses, which may contain passwords."""
 
 
+_ADDRESS = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:/{1,3})"
+    r"(?P<user>[^/]*@|[^/:@]+:(?!\d*(?:/|$)).*@)?"
+    r"(?P<address>[^?#]*)(?P<query>[?#].*)?",
+    re.DOTALL,
+)
+"""A text that is one URL: its password may contain blanks."""
+
+
+def public_url(url: str) -> str:
+    """A URL as `without_credentials` gives it, also if its password contains blanks.
+
+    >>> public_url("https://me:my secret@example.org/my bank")
+    'https://example.org/my bank'
+    """
+    match = _ADDRESS.fullmatch(url)
+    return without_credentials(url if match is None else _clean(match))
+
+
 def without_credentials(text: str) -> str:
     """A URL, or a text with URLs, without user names, passwords, and values of queries.
 

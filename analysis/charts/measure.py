@@ -60,9 +60,11 @@ class Measure(NamedTuple):
 def log_range(low: float, high: float) -> tuple[float, float]:
     """The ends of a logarithmic axis: the next power of ten if it is near, or else a bit beyond.
 
-    >>> log_range(2, 80), log_range(0.4, 2.5)
-    ((1.0, 100.0), (0.36, 2.8))
+    >>> log_range(2, 80), log_range(0.4, 2.5), log_range(1, 1)
+    ((1.0, 100.0), (0.36, 2.8), (0.5, 2))
     """
+    if low == high:
+        return low / 2, high * 2
     under, over = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
     return (
         under if low <= 3 * under else float(f"{low / 1.1:.2g}"),

@@ -10,7 +10,7 @@ import polars as pl
 from logitbank.store import Bank
 from logitbank.store.format.about import about_fields, bank_sources
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
-from logitbank.store.read.provenance import commits_digest, provenance_table
+from logitbank.store.read.provenance import bank_digest, provenance_table
 from logitbank.wording import step_name
 
 
@@ -81,7 +81,7 @@ def _opening(bank: Bank) -> str:
 
 def _about(bank: Bank) -> dict[str, str]:
     about = dict(about_fields(bank.attributes))
-    about["SHA-256 of its commits"] = commits_digest(bank.path, bank.deposits())
+    about["digest (SHA-256)"] = bank_digest(bank.path)
     for source in bank_sources(bank.attributes):
         texts = "; ".join(source[name] for name in about_fields({}) if source[name])
         about[f"from ({', '.join(source['models'])})"] = texts

@@ -87,7 +87,7 @@ def _with_counts(table: pl.DataFrame) -> pl.DataFrame:
 
 def print_damage(bank: "Bank", damage: "Sequence[Damage]", *, repair: bool) -> None:
     """Print each damaged object, their number, and what to do; else what is undamaged."""
-    from logitbank.store.read.provenance import commits_digest
+    from logitbank.store.read.provenance import bank_digest
 
     path, deposits = bank.path, bank.deposits()
     print_lines(map(str, damage))
@@ -98,7 +98,7 @@ def print_damage(bank: "Bank", damage: "Sequence[Damage]", *, repair: bool) -> N
     else:
         print_lines([f"No damage in {path}: {counted(len(deposits), 'deposit')}."])
         if deposits:
-            print_lines([f"SHA-256 of their commits: {commits_digest(path, deposits)}"])
+            print_lines([f"Digest of the bank: {bank_digest(path)}"])
 
 
 def print_repaired(path: Path, done: "Repaired", left: "Sequence[Damage]") -> None:

@@ -7,7 +7,7 @@ from logitbank.errors import DamagedError
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.format import commits
 from logitbank.store.format.commits import SEAL
-from logitbank.store.tables import query_tables
+from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
 _REASON = "a seal lists it"
 
@@ -17,8 +17,9 @@ def missing_tables(
 ) -> dict[str, str]:
     """Paths of the tables that a bank has lost, each with the reason why it needs the table.
 
-    A copy of a bank may have only some prompts of a deposit. So prompts are missing only if the
-    bank has none of those in the seal. Tables in one of the banks `others` are not missing.
+    A copy of a bank may have only some prompt sets of a deposit. So tables of prompts are missing
+    if the bank has other tables of their set, or none of those in the seal. Token texts are missing
+    if the bank has none of that tokenizer. Tables in one of the banks `others` are not missing.
 
     Raises
     ------
@@ -35,10 +36,23 @@ def missing_tables(
         tables = [str(table) for table in commits.read(deposit.path, SEAL).get("tables", [])]
         prompts = [table for table in tables if table.startswith("prompts/")]
         absent = [t for t in tables if not any((each / t).exists() for each in (root, *others))]
-        missing |= {table: _REASON for table in absent if table not in prompts}
+        present = {_set(f"{each.parent.name}/{each.name}") for each in _tables(root)}
+        for table in absent:
+            if (_set(table) in present) == (table in prompts):
+                missing[table] = _REASON
         if prompts and set(prompts) <= set(absent):
             missing |= dict.fromkeys(prompts, _REASON)
     return missing
+
+
+def _tables(root: Path) -> list[Path]:
+    files = [*prompt_tables.prompt_files(root), *token_texts.tokens_files(root)]
+    return [file.path for file in files]
+
+
+def _set(table: str) -> str:
+    """The path of a table without its digest: folder, and prompt set or tokenizer."""
+    return table.rpartition("-")[0]
 
 
 def require_tables(root: Path, deposits: Iterable[Deposit], *, others: Sequence[Path] = ()) -> None:

@@ -14,10 +14,11 @@ import polars as pl
 
 from logitbank.errors import BankError, BankFormatError, DamagedError
 from logitbank.store.bank import Bank
+from logitbank.store.care.contents import deposit_contradictions, prompt_contradictions
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.deposits import catalog
-from logitbank.store.deposits.deposit import Deposit, check_commit, check_metadata
+from logitbank.store.deposits.deposit import Deposit, check_commit
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, index, zarrays
@@ -25,7 +26,6 @@ from logitbank.store.format.attributes import QUERY_SET
 from logitbank.store.format.commits import Committed
 from logitbank.store.format.heads import OutputHead
 from logitbank.store.format.numbers import as_float32, logsumexp
-from logitbank.store.format.parquet import check_rows
 from logitbank.store.heads.stored import FOLDER, StoredHead, forget_whole, head_digests
 from logitbank.store.progress import Progress, counting
 from logitbank.store.tables import query_tables, table_files
@@ -97,6 +97,7 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     needed = {Path(folder).name: folder for folder in folders}
     damage = [*_root_damage(root), *_table_damage(root, digest_file, needed)]
     known = {each.path for each in damage}
+    damage += prompt_contradictions(root, known)
     missing = {
         f"queries/{name}.parquet": f"{user} needs its queries"
         for name, user in sorted(needed.items())
@@ -235,36 +236,12 @@ def _damages(root: Path, deposit: Deposit, folder: str, digest_file: FileDigest)
         if fault := _fault(digest, actual.get(path)):
             damages.append(Damage(f"{folder}/{path}", *fault))
     if not damages:  # sound objects may still contradict each other
-        damages += _contradictions(deposit, folder)
+        damages += deposit_contradictions(deposit, folder)
+    if not damages:
         damages += _states_damage(root, deposit, folder)
     if deposit.state().sealed != state.sealed:  # sealed meanwhile: objects have moved
         return _damages(root, deposit, folder, digest_file)
     return damages
-
-
-def _contradictions(deposit: Deposit, folder: str) -> Iterator[Damage]:
-    """Contradictions between sound documents, as after a change that was signed again."""
-    try:
-        query_tables.query_count(deposit.bank, deposit.query_set)
-    except BankError:
-        return  # `verify` reports the query set
-    checkpoint = deposit.checkpoint
-    expected: dict[str, object] = {"model": checkpoint.model, "run": checkpoint.run}
-    expected |= {"step": checkpoint.step, "query_set": deposit.query_set}
-    try:
-        check_metadata(deposit)
-        for relative in deposit.state().score_parts if deposit.sealed else ():
-            part = objects.plain_path(deposit.path, relative)
-            check_rows(part)
-            scores = pl.scan_parquet(part, glob=False)
-            named = [name for name in expected if name in scores.collect_schema().names()]
-            for row in scores.select(named).unique().collect().iter_rows(named=True):
-                for name, value in row.items():
-                    if value != expected[name]:
-                        detail = f"its {name} is {value!r}, but {expected[name]!r} in zarr.json"
-                        yield Damage(f"{folder}/{relative}", "changed", detail)
-    except DamagedError as error:
-        yield Damage(f"{folder}/zarr.json", "changed", str(error))
 
 
 def _expected(

@@ -389,7 +389,13 @@ def check_commit(deposit: Deposit, name: str) -> None:
         rows = layout.rows(int(name))
         expected |= set(layout.shards(int(name)))
         fields = {"block": int(name), "rows": [rows.start, rows.stop]}
-    if set(commit["objects"]) != expected or any(commit.get(k) != fields[k] for k in fields):
+    listed, metadata = commit["objects"], zarrays.array_metadata(layout)
+    has_metadata = name != SEAL or all(
+        listed.get(f"{array}/zarr.json") == objects.compute_digest(data)._asdict()
+        for array, data in metadata.items()
+    )
+    has_fields = all(commit.get(field) == value for field, value in fields.items())
+    if set(listed) != expected or not has_fields or not has_metadata:
         raise DamagedError(
             f"{deposit.path}/commits/{name}.json lists other objects or rows than its deposit has."
             " Run `logitbank verify`."

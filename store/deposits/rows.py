@@ -25,10 +25,11 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import closing_pool, in_parallel
 from logitbank.store.format import commits
 from logitbank.store.format.block import finite_rows
+from logitbank.store.format.codecs import ROWS
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.schema import RowArray
-from logitbank.store.format.shards import Shard, decode, encode_chunk, encode_index, shard
+from logitbank.store.format.shards import Shard, encode_chunk, encode_index, shard
 from logitbank.wording import VERIFY
 
 _THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
@@ -131,13 +132,18 @@ class ShardedArray:
         in_parallel(lambda job: self._decode(shards[job[0]], *job, out), jobs, max_threads=_THREADS)
         return out
 
+    def require_claims(self, block: int) -> None:
+        """Refuse a shard that claims more than its block has, before another reader decodes it."""
+        with self._explained(block):
+            self._shard(block).require_claims()
+
     def _decode(self, shard: Shard, block: int, rows: Part, columns: Part, out: np.ndarray) -> None:
         """Decode an inner chunk into its place in the result."""
         width = self.grid.shard_shape[1] // self.grid.chunk_shape[1]
         height = self.grid.block_rows // self.grid.chunk_shape[0]
         chunk = rows.chunk % height * width + columns.chunk
         with self._explained(block):
-            decode(shard.frame(chunk), decoded := self._scratch())
+            ROWS.decode(shard.frame(chunk), decoded := self._scratch())
             values = decoded[rows.inside][:, columns.inside]
             if not finite_rows(values).all():
                 raise ValueError(f"inner chunk {chunk} contains a number that is not finite")
@@ -158,7 +164,8 @@ class ShardedArray:
             path = objects.plain_path(self.path, f"c/{block}/0")
             objects.require_file(path)
             size = path.stat().st_size
-            return shard(partial(self._pread, block), size, self.committed[block], self.grid)
+            rows = len(self.grid.block_range(block))
+            return shard(partial(self._pread, block), size, self.committed[block], self.grid, rows)
 
     def _pread(self, block: int, offset: int, length: int) -> bytes:
         # Opened each time: a bank may have more shards than a process may have open files. `_shard`

@@ -11,7 +11,7 @@ from logitbank.store.files import objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits
 from logitbank.store.format.commits import Committed
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_size
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA
 from logitbank.wording import VERIFY
 
@@ -55,7 +55,7 @@ def scan_scores(part: Path) -> pl.LazyFrame:
     """
     frame = pl.scan_parquet(part, glob=False)
     try:
-        check_rows(part)
+        check_size(part)
         schema = frame.collect_schema()
         if SCORES_SCHEMA.items() <= schema.items():
             return frame if schema == SCORES_SCHEMA else frame.select(SCORES_SCHEMA.names())
@@ -73,8 +73,8 @@ def read_scores(part: Path, expected: Digest) -> pl.DataFrame:
     """
     verified.require({part: expected})
     try:
-        check_rows(part)
-        return pl.read_parquet(part, glob=False).select(
+        check_size(part)
+        return pl.read_parquet(part, columns=SCORES_SCHEMA.names(), glob=False).select(
             pl.col(name).cast(dtype) for name, dtype in SCORES_SCHEMA.items()
         )
     except PARQUET_ERRORS as error:

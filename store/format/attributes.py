@@ -8,11 +8,11 @@ from typing import Any, get_args
 from logitbank.errors import BankError, DamagedError, KeepLevelError, LogitbankError
 from logitbank.store.files import objects, verified
 from logitbank.store.format import zarrays
+from logitbank.store.format.codecs import ROWS
 from logitbank.store.format.heads import HEAD_DIGEST
 from logitbank.store.format.layout import DepositSpec, Layout
 from logitbank.store.format.limits import MAX_OUTPUTS, MAX_SIZE, check_number
 from logitbank.store.format.schema import (
-    CODEC,
     CheckpointId,
     Dtype,
     Head,
@@ -37,7 +37,7 @@ _SIZES = {
     "width": MAX_OUTPUTS,
 }
 """Whole numbers from 1, and the largest value of each; `width` is optional."""
-_CHOICES = {"dtype": get_args(Dtype), "keep": get_args(KeepLevel), "codec": (CODEC,)}
+_CHOICES = {"dtype": get_args(Dtype), "keep": get_args(KeepLevel), "codec": (ROWS.name,)}
 """Values of attributes with few values."""
 _KINDS = get_args(Head)
 _VALUES: dict[str, Callable[[Any], object]] = {
@@ -66,7 +66,7 @@ def to_attributes(spec: DepositSpec) -> dict[str, Any]:
         "keep": layout.keep.level,
         "keep_k": layout.keep.k,
         "block_rows": layout.block_rows,
-        "codec": CODEC,
+        "codec": ROWS.name,
         **({} if layout.width is None else {"width": layout.width, "heads": dict(spec.heads)}),
         "provenance": dict(spec.provenance),
     }

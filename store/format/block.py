@@ -38,7 +38,7 @@ def check_block(layout: Layout, block: int, data: BlockData) -> None:
         raise UsageError(f"Block {block} is not in the deposit; use 0 to {layout.blocks - 1}.")
     rows = layout.rows(block)
     _check_array(layout, rows, data.rows)
-    _check_scores(layout, rows, data.scores)
+    check_scores(layout, rows, data.scores)
 
 
 def _check_array(layout: Layout, rows: range, values: np.ndarray | None) -> None:
@@ -61,7 +61,8 @@ def _check_array(layout: Layout, rows: range, values: np.ndarray | None) -> None
         )
 
 
-def _check_scores(layout: Layout, rows: range, scores: pl.DataFrame) -> None:
+def check_scores(layout: Layout, rows: range | None, scores: pl.DataFrame) -> None:
+    """Refuse scores of a block, or of further options if `rows` is None, with a UsageError."""
     if scores.schema != SCORES_SCHEMA:
         raise UsageError(f"Scores have columns {dict(scores.schema)}; use {dict(SCORES_SCHEMA)}.")
     if any(scores.null_count().row(0)):
@@ -73,10 +74,30 @@ def _check_scores(layout: Layout, rows: range, scores: pl.DataFrame) -> None:
         raise UsageError("Scores have a logit or logsumexp that is not finite. Check the model.")
     if scores.select(pl.struct(SCORE_KEY).is_duplicated().any()).item():
         raise UsageError("Scores list a (query, kind, token) twice.")
-    if scores["query"].unique().sort().to_list() != list(rows):
+    if rows is None:
+        if not scores["query"].is_between(0, layout.queries - 1).all():
+            raise UsageError(f"Scores name a query outside 0 to {layout.queries - 1}.")
+    elif scores["query"].unique().sort().to_list() != list(rows):
         raise UsageError(
             f"Scores of this block need at least the top entry of each query of {rows.start} to"
             f" {rows.stop - 1}, and no other query."
         )
+    if scores.group_by("query").agg(pl.col("logsumexp").n_unique())["logsumexp"].max() != 1:
+        raise UsageError("Scores of one query have several values of logsumexp.")
     if not scores["token"].is_between(0, layout.vocab - 1).all():
         raise UsageError(f"Scores name a token outside 0 to {layout.vocab - 1}.")
+    rank, ties = pl.col("rank"), pl.col("ties")
+    padding_above, padding_ties = pl.col("padding_above"), pl.col("padding_ties")
+    possible = (
+        (rank >= 1)
+        & (ties >= 0)
+        & (rank.cast(pl.Int64) + ties <= layout.vocab)
+        & padding_above.is_between(0, rank - 1)
+        & padding_ties.is_between(0, ties)
+    )
+    if len(impossible := scores.filter(~possible)):
+        query, token, number = impossible.select("query", "token", "rank").row(0)
+        raise UsageError(
+            f"Scores have the impossible rank {number}, or impossible ties, at token {token} of"
+            f" query {query}: the row has {layout.vocab:,} entries."
+        )

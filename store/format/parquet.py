@@ -1,12 +1,14 @@
 """Parquet files, which may be damaged or hostile: errors of Polars, and limits of rows."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.errors import DamagedError
-from logitbank.store.files import objects
+from logitbank.store.files import objects, verified
+from logitbank.store.format import pages
 
 PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """Errors of Polars for a damaged file."""
@@ -33,17 +35,24 @@ MAX_TEXT = 2**24
 """Bytes of one text in a table."""
 MAX_TEXTS = 2**32
 """Bytes of all texts of a table of any size. Equal texts compress to nothing."""
+MAX_VALUES = 2**28
+"""Values of all lists of a column. 16,000 positions of one text have 256 million token ids."""
+MAX_PAGE = 2**29
+"""Bytes of one page after decompression. A group of rows has at most 128 MB of texts."""
 _A_BYTE = 1024
 """Further bytes of texts for each byte of the table."""
 
 
-def check_texts(path: Path) -> None:
+@lru_cache(maxsize=256)
+def _check_texts(path: Path, _: verified.Stamp) -> None:
     """Refuse a table whose texts are larger than they may be, without keeping them in memory."""
     texts = pl.scan_parquet(path, glob=False).select(pl.col(pl.String).str.len_bytes())
     sizes = texts.select(
         longest=pl.max_horizontal(pl.all().max()),
         total=pl.sum_horizontal(pl.all().cast(pl.Int64).sum()),
     )
+    if not texts.collect_schema():
+        return
     longest, total = sizes.collect(engine="streaming").row(0)
     _require(path, "a text of", longest or 0, MAX_TEXT)
     _require(path, "texts of", total or 0, MAX_TEXTS + _A_BYTE * path.stat().st_size)
@@ -52,6 +61,30 @@ def check_texts(path: Path) -> None:
 def _require(path: Path, what: str, size: int, most: int) -> None:
     if size > most:
         raise DamagedError(f"{path} has {what} {size:,} bytes. The maximum is {most:,}.")
+
+
+def check_size(path: Path, most: MostRows = SCORES) -> None:
+    """Refuse a file that claims more rows, values or texts than it may have, before it is read.
+
+    Every reader of one file calls this first. Texts are measured once: Polars decodes equal ones as
+    references to one, but Python and joins repeat them. Raises DamagedError.
+    """
+    check_rows(path, most=most)
+    size = path.stat().st_size
+    rows = most.free + most.a_byte * size
+    try:
+        claims = pages.columns(path)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise DamagedError(f"{path} is not a Parquet file ({error}).") from error
+    for column in claims:
+        most_values = MAX_VALUES if "." in column.name else rows
+        if column.values > most_values:
+            raise DamagedError(
+                f"{path} claims {column.values:,} values of {column.name} in {size:,} bytes. The"
+                f" maximum is {most_values:,}."
+            )
+        _require(path, f"a page of {column.name} that claims", column.page_bytes, MAX_PAGE)
+    _check_texts(path, verified.file_stamp(path))
 
 
 def check_rows(*paths: Path, most: MostRows = SCORES) -> None:

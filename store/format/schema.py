@@ -27,8 +27,6 @@ FORMAT_VERSION = 1
 Head = Literal["next_token", "mask", "next_sentence"]
 Dtype = Literal["float16", "float32", "bfloat16"]
 """Dtype of rows, states and heads; rows of log-probabilities are never bfloat16."""
-CODEC = "blosc"
-"""Codec of rows, states and heads: LZ4 of shuffled bits."""
 KeepLevel = Literal["full", "hidden", "topk", "options"]
 RowArray = Literal["logprobs", "hidden"]
 """Array of a deposit: log-probabilities, or final hidden states."""

@@ -1,4 +1,4 @@
-"""Bytes of one shard: inner chunks in Blosc frames, then an index, each with its CRC-32C.
+"""Bytes of one shard: inner chunks in frames of a codec, then an index, each with its CRC-32C.
 
 Readers compare the size of a shard with the committed one and check each CRC-32C before they
 decode. Hostile shards exist also: a small frame can contain 2 GB. All inner chunks of a bank have
@@ -12,11 +12,10 @@ import google_crc32c
 import numpy as np
 
 from logitbank.store.files.objects import Digest, compute_digest
+from logitbank.store.format.codecs import MOST, ROWS, require_claim
 from logitbank.store.format.grid import Grid
 
 _ABSENT = np.uint64(2**64 - 1)
-HEADER = 16
-"""Bytes of the header of a Blosc frame."""
 CHECKSUM = 4
 """Bytes of CRC-32C after each frame, and after the index."""
 WHOLE = 2**18
@@ -45,10 +44,16 @@ class Shard:
         if offset == _ABSENT:
             raise ValueError(f"inner chunk {chunk} is missing")
         frame = self.read(offset, length)
-        check_frame(frame[:HEADER], length, self.grid)
+        require_claim(ROWS, frame[: ROWS.header], length - CHECKSUM, inner_bytes(self.grid))
         if len(frame) != length or google_crc32c.value(frame) != _SOUND:
             raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
         return memoryview(frame)[:-CHECKSUM]
+
+    def require_claims(self) -> None:
+        """Raise ValueError if an inner chunk claims another size than all have."""
+        for offset, length in self.index[self.index[:, 0] != _ABSENT].tolist():
+            header = self.read(offset, min(length, ROWS.header))
+            require_claim(ROWS, header, length - CHECKSUM, inner_bytes(self.grid))
 
 
 def _index_bytes(grid: Grid) -> int:
@@ -56,8 +61,12 @@ def _index_bytes(grid: Grid) -> int:
     return 16 * (rows // height) * (tokens // width)
 
 
-def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
-    """A shard of `size` bytes with verified size and index, or ValueError."""
+def shard(read: Read, size: int, committed: Digest, grid: Grid, rows: int | None = None) -> Shard:
+    """A shard of `size` bytes with verified size and index, or ValueError.
+
+    `rows` is the number of rows of its block, by default those of a whole one. Inner chunks that
+    have some of them must be present.
+    """
     if size != committed.bytes:
         raise ValueError(f"{size:,} bytes, committed were {committed.bytes:,}")
     length = _index_bytes(grid)
@@ -73,21 +82,27 @@ def shard(read: Read, size: int, committed: Digest, grid: Grid) -> Shard:
     if len(data) != length + CHECKSUM or google_crc32c.value(data) != _SOUND:
         raise ValueError("the CRC-32C of its index is not the written one")
     index = np.frombuffer(data, "<u8", length // 8).reshape(-1, 2)
+    height = grid.chunk_shape[0]
+    needed = -(-(grid.block_rows if rows is None else rows) // height)
+    absent = np.flatnonzero(
+        index[: needed * (len(index) * height // grid.block_rows), 0] == _ABSENT
+    )
+    if len(absent):
+        raise ValueError(f"inner chunk {absent[0]} is missing")
     offsets, lengths = index[index[:, 0] != _ABSENT].T
     if ((offsets > start) | (lengths > start - np.minimum(offsets, start)) | (lengths < 6)).any():
         raise ValueError("an inner chunk lies outside it")
     order = np.argsort(offsets)
     if (offsets[order][1:] < (offsets + lengths)[order][:-1]).any():
         raise ValueError("two inner chunks have the same bytes")  # few bytes that claim very many
+    if (lengths * np.uint64(MOST) < inner_bytes(grid)).any():
+        raise ValueError(f"an inner chunk names more than {MOST:,} times its bytes")
     return Shard(grid, index, read)
 
 
 def encode_chunk(values: np.ndarray) -> bytes:
     """A contiguous inner chunk, compressed, with its checksum."""
-    from numcodecs import blosc  # tens of ms, which readers of scores need not wait for
-
-    little = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    return with_checksum(blosc.compress(little, b"lz4", 5, blosc.BITSHUFFLE, 0))
+    return with_checksum(ROWS.encode(values))
 
 
 def encode_index(lengths: Sequence[int]) -> bytes:
@@ -108,37 +123,6 @@ def with_checksum(data: bytes) -> bytes:
     return data + checksum.to_bytes(CHECKSUM, "little")
 
 
-def decode(frame: memoryview, into: np.ndarray) -> None:
-    """Decode an inner chunk with a verified frame into an array of its shape."""
-    from numcodecs import blosc
-
-    blosc.decompress(frame, into)
-
-
 def inner_bytes(grid: Grid) -> int:
     """Bytes of every inner chunk before compression."""
     return int(np.prod(grid.chunk_shape)) * np.dtype(grid.dtype).itemsize
-
-
-def blosc_bytes(header: bytes, length: int) -> int | None:
-    """The size that a Blosc frame of `length` bytes names for its content; None if it names none.
-
-    Its header has 16 bytes: four of versions and flags, then the sizes of content, block and frame.
-
-    >>> blosc_bytes(bytes.fromhex("02011402" "60000000" "60000000" "30000000"), 48)
-    96
-    """
-    if len(header) < HEADER or int.from_bytes(header[12:16], "little") != length:
-        return None
-    return int.from_bytes(header[4:8], "little")
-
-
-def check_frame(header: bytes, length: int, grid: Grid) -> None:
-    """Raise ValueError unless a Blosc header names the size of an inner chunk.
-
-    `length` is that of the inner chunk, checksum included.
-    """
-    size, expected = blosc_bytes(header, length - CHECKSUM), inner_bytes(grid)
-    if size != expected:
-        claim = "no size" if size is None else f"{size:,} bytes"
-        raise ValueError(f"an inner chunk names {claim}; all have {expected:,}")

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from logitbank.store.files.documents import json_bytes, signed
+from logitbank.store.format.codecs import LOGSUMEXP, ROWS, require_claim
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.layout import Layout
 from logitbank.store.format.numbers import BFLOAT16_BITS
-from logitbank.store.format.schema import CODEC, FORMAT_VERSION, RowArray
-from logitbank.store.format.shards import with_checksum
+from logitbank.store.format.schema import FORMAT_VERSION, RowArray
+from logitbank.store.format.shards import CHECKSUM, with_checksum
 
 ATTRIBUTES = ("attributes", "logitbank")
 """Members of `zarr.json` that lead to the attributes of a bank or deposit and their digest."""
@@ -23,7 +24,6 @@ AXES: Mapping[RowArray, tuple[str, str]] = {
 GROUP = json_bytes({"zarr_format": 3, "node_type": "group", "attributes": {}})
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _CRC32C = {"name": "crc32c"}
-_ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
 
 
 def root_metadata(attributes: dict[str, Any]) -> bytes:
@@ -69,7 +69,7 @@ def rows_metadata(grid: Grid, names: tuple[str, str]) -> bytes:
     """zarr.json of an array of rows, one shard a block; `names` are those of its axes."""
     inner = {
         "chunk_shape": list(grid.chunk_shape),
-        "codecs": [_BYTES, _blosc(grid), _CRC32C],
+        "codecs": [_BYTES, ROWS.json(np.dtype(grid.dtype).itemsize), _CRC32C],
         "index_codecs": [_BYTES, _CRC32C],
         "index_location": "end",
     }
@@ -82,18 +82,12 @@ def rows_metadata(grid: Grid, names: tuple[str, str]) -> bytes:
     )
 
 
-def _blosc(grid: Grid) -> dict[str, Any]:
-    size = np.dtype(grid.dtype).itemsize
-    settings = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": "bitshuffle"}
-    return {"name": CODEC, "configuration": {**settings, "blocksize": 0}}
-
-
 def _logsumexp(queries: int) -> bytes:
     return _array(
         (queries,),
         chunk=(queries,),
         dtype="float32",
-        codecs=[_BYTES, _ZSTD, _CRC32C],
+        codecs=[_BYTES, LOGSUMEXP.json(4), _CRC32C],
         dimensions=("query",),
     )
 
@@ -136,9 +130,20 @@ def _array(
 
 def logsumexp_chunk(values: np.ndarray) -> bytes:
     """Bytes of the one chunk of the array `logsumexp`, of values (q,)."""
-    from numcodecs import zstd
+    return with_checksum(LOGSUMEXP.encode(values.astype(np.float32)))
 
-    return with_checksum(zstd.compress(values.astype("<f4"), 1, True))
+
+def read_logsumexp(chunk: bytes, queries: int) -> np.ndarray:
+    """The values (q,) float32 of the one chunk of the array `logsumexp`, or ValueError."""
+    frame, values = chunk[:-CHECKSUM], np.empty(queries, np.dtype("<f4"))
+    require_claim(LOGSUMEXP, frame[: LOGSUMEXP.header], len(frame), values.nbytes)
+    if with_checksum(frame) != chunk:
+        raise ValueError("its CRC-32C is not the written one")
+    try:
+        LOGSUMEXP.decode(frame, values)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+    return values
 
 
 def bias_chunk(values: np.ndarray) -> bytes:

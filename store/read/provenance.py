@@ -3,12 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.files import objects
+from logitbank.store.format import index, zarrays
+from logitbank.store.format.index import Objects
 from logitbank.store.format.schema import Json
 from logitbank.store.read.copied_weights import MATRICES
 
@@ -57,12 +61,40 @@ def _flat(fields: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, s
             yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
 
 
-def commits_digest(root: Path, deposits: Iterable[Deposit]) -> str:
-    """SHA-256 of the lines that `sha256sum` prints for all commits, in the order of their paths."""
-    files = sorted(
-        f"{(deposit.path / 'commits').relative_to(root).as_posix()}/{name}.json"
-        for deposit in deposits
-        for name in deposit.state().names
-    )
-    lines = (f"{objects.digest(root / file).sha256}  {file}\n" for file in files)
+def bank_digest(root: Path) -> str:
+    """SHA-256 that identifies a bank: of all documents of deposits, and digests of tables.
+
+    It is that of the lines that `sha256sum` prints for them, in the order of their paths. Title,
+    license and citation are not a part of it.
+    """
+    files = [
+        f"{folder}/{file.name}.sha256"
+        for folder in catalog.TABLE_FOLDERS
+        for entry in objects.entries(root / folder)
+        if index.is_table(f"{folder}/{entry.name}") and (file := Path(entry.path)).is_file()
+    ]
+    for folder in catalog.deposit_folders(root):
+        with suppress(FileNotFoundError):  # a writer is creating it
+            deposit = Deposit.open(root, folder)
+            arrays = zarrays.array_metadata(deposit.layout)
+            files += [f"{folder}/zarr.json", *(f"{folder}/{array}/zarr.json" for array in arrays)]
+            files += [f"{folder}/commits/{name}.json" for name in deposit.state().names]
+    present = [file for file in files if (root / file).exists()]
+    return lines_digest({file: objects.digest(root / file).sha256 for file in present})
+
+
+def index_digest(listed: Objects) -> str:
+    """`bank_digest` of the bank that an index lists."""
+    texts = {path: value for path, value in listed.items() if value.text is not None}
+    return lines_digest({path: v.digest.sha256 for path, v in texts.items() if is_decisive(path)})
+
+
+def is_decisive(path: str) -> bool:
+    """Whether the text of a document is a part of the digest of a bank."""
+    return path.endswith(".sha256") or index.object_deposit(path) is not None
+
+
+def lines_digest(digests: Mapping[str, str]) -> str:
+    """SHA-256 of the lines of `sha256sum` for files, by path."""
+    lines = (f"{digest}  {path}\n" for path, digest in sorted(digests.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()

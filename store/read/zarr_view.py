@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logitbank.errors import DamagedError
+from logitbank.store.deposits.deposit import Deposit
+from logitbank.store.deposits.rows import ShardedArray
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.format import zarrays
+from logitbank.store.format.grid import Grid
 from logitbank.store.format.index import object_deposit, object_head
 from logitbank.store.heads.stored import StoredHead
 from logitbank.wording import VERIFY
@@ -60,7 +64,33 @@ def _is_committed(root: Path, path: str, in_deposit: Listed) -> bool:
         return False
     try:
         verified.require({file: listed[name]})
+        _require_claims(root, path, name, listed[name], verified.file_stamp(file))
     except FileNotFoundError as error:
         advice = copies.missing_advice(file, VERIFY)
         raise DamagedError(f"{file} is missing; {advice}") from error
     return True
+
+
+@lru_cache(maxsize=4096)  # Zarr reads a shard in many parts
+def _require_claims(
+    root: Path, path: str, name: str, committed: objects.Digest, _: verified.Stamp
+) -> None:
+    """Refuse a chunk that claims more than its array has, before Zarr takes memory for it."""
+    array, _slash, chunk = name.partition("/c/")
+    if not chunk or array == "bias":
+        return
+    if (head := object_head(path)) is not None:
+        grid: Grid | None = StoredHead.open(root, Path(head).name).grid
+    else:
+        layout = Deposit.open(root, object_deposit(path) or "").layout
+        grid = layout.grid
+        if array == "logsumexp":
+            try:
+                zarrays.read_logsumexp((root / path).read_bytes(), layout.queries)
+            except ValueError as error:
+                raise DamagedError(f"{root / path}: {error}; {VERIFY}") from error
+            return
+    block = int(chunk.partition("/")[0])
+    if grid is not None:
+        folder = root / path.removesuffix(f"/c/{chunk}")
+        ShardedArray(folder, grid, {block: committed}).require_claims(block)

@@ -18,7 +18,7 @@ from logitbank.store.files import disk
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import index
 from logitbank.store.share.urls import HUB, check_environment
-from logitbank.wording import without_credentials
+from logitbank.wording import public_url, without_credentials
 
 MAX_BYTES = 2**30
 """Bytes of the largest object that is read into memory."""
@@ -155,7 +155,7 @@ class Web:
 def web(url: str) -> Web:
     """The folder of a web server at an `https://` or `http://` URL."""
     address, headers = without_user(url)
-    return Web(without_credentials(url), quote(address, safe=":/%[]@"), headers)
+    return Web(public_url(url), quote(address, safe=":/%[]@"), headers)
 
 
 def without_user(url: str) -> tuple[str, dict[str, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from logitbank.errors import UsageError
-from logitbank.wording import ADDRESSES, without_credentials
+from logitbank.wording import ADDRESSES, public_url, without_credentials
 
 # A URL that went through a Path has one slash after its scheme; a drive's name is one letter.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}(|[^/].*)", re.DOTALL)
@@ -36,7 +36,7 @@ def bank_url(path: str | Path) -> str | None:
         return None
     scheme = match[1].lower()
     url = f"{scheme}://{match[2].rstrip('/')}"
-    public = without_credentials(url)
+    public = public_url(url)
     if scheme not in _SCHEMES:
         raise UsageError(
             f"Unsupported location {public}. Use a folder, https://, s3:// or hf://datasets/owner/name."
@@ -63,7 +63,7 @@ def bank_url(path: str | Path) -> str | None:
 def shown_url(path: str | Path) -> str | None:
     """The URL in an address of a bank for messages and files: without user name and password."""
     url = bank_url(path)
-    return None if url is None else without_credentials(url)
+    return None if url is None else public_url(url)
 
 
 def check_environment() -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from logitbank.errors import AbsentError, BankError, DamagedError
 from logitbank.store.files import copies, objects
 from logitbank.store.format.limits import shown
-from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows, check_texts
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_size
 from logitbank.store.format.schema import PROMPTS_SCHEMA, REVISION, OptionTokens, folder_name
 from logitbank.store.tables.prompt_checks import (
     PROMPT_KEY,
@@ -219,8 +219,7 @@ def current_tables(root: Path, name: str) -> tuple[int, list[pl.LazyFrame]]:
 def prompts_in(path: Path) -> pl.DataFrame:
     """The table of prompts in a file, verified against its name, or DamagedError."""
     try:
-        check_rows(path, most=PROMPTS)
-        check_texts(path)
+        check_size(path, PROMPTS)
         table = pl.read_parquet(path, glob=False)
         require_content(path, table)
     except (*PARQUET_ERRORS, OSError, ValueError, TypeError) as error:

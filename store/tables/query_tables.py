@@ -7,7 +7,8 @@ import polars as pl
 from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.files import copies, objects
 from logitbank.store.format.attributes import QUERY_SET
-from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
+from logitbank.store.format.limits import MAX_NAME
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_size
 from logitbank.store.format.queries import QUERIES_SCHEMA, QuerySet
 from logitbank.store.tables.table_files import require_sound, scan_table, write_table
 from logitbank.wording import VERIFY
@@ -45,7 +46,8 @@ def read_query_set(root: Path, name: str) -> QuerySet:
 def query_set_in(path: Path) -> QuerySet:
     """The query set in a file, verified against its name, or DamagedError."""
     try:
-        check_rows(path, most=PROMPTS)
+        check_size(path, PROMPTS)
+        _check_names(path)
         frame = pl.read_parquet(path, glob=False)
         query_set = QuerySet.from_frame(_tokenizer_in(path), frame)
     except (*PARQUET_ERRORS, UsageError, OSError, TypeError) as error:
@@ -53,6 +55,16 @@ def query_set_in(path: Path) -> QuerySet:
     if query_set.name != path.stem:
         raise DamagedError(f"{path} has the queries of {query_set.name}; {VERIFY}")
     return query_set
+
+
+def _check_names(path: Path) -> None:
+    """Refuse long texts in columns of names, which a row of Python objects would repeat."""
+    names = pl.scan_parquet(path, glob=False).select(pl.col(pl.String).str.len_chars().max())
+    for column, length in names.collect().row(0, named=True).items():
+        if (length or 0) > MAX_NAME:
+            raise DamagedError(
+                f"{path} has a {column} of {length:,} letters. The maximum is {MAX_NAME}."
+            )
 
 
 def query_count(root: Path, name: str) -> int:

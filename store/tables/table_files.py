@@ -13,7 +13,7 @@ import polars as pl
 from logitbank.errors import DamagedError
 from logitbank.store.files import disk, locks, objects, verified
 from logitbank.store.files.objects import Digest
-from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_rows
+from logitbank.store.format.parquet import PARQUET_ERRORS, PROMPTS, check_size
 from logitbank.store.format.schema import canonical_json
 
 GROUP_BYTES = 2**27
@@ -145,7 +145,7 @@ def scan_table(path: Path, schema: pl.Schema, kind: str) -> pl.LazyFrame:
     """A table with these columns that is read later; its bytes are checked now. DamagedError."""
     require_sound(path)
     try:
-        check_rows(path, most=PROMPTS)
+        check_size(path, PROMPTS)
         columns = pl.scan_parquet(path, glob=False).collect_schema()
     except (*PARQUET_ERRORS, OSError) as error:
         raise DamagedError(f"{path} is not a {kind} ({error}); run `logitbank verify`") from error

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from logitbank.errors import AbsentError, DamagedError, UsageError
 from logitbank.store.files import copies, objects
-from logitbank.store.format.parquet import PARQUET_ERRORS, check_rows, check_texts
+from logitbank.store.format.parquet import PARQUET_ERRORS, check_size
 from logitbank.store.format.schema import CLASS_HEADS, TOKENS_SCHEMA, check_folder, folder_name
 from logitbank.store.tables import prompt_tables, query_tables
 from logitbank.store.tables.table_files import (
@@ -64,8 +64,7 @@ def tokens_in(path: Path) -> pl.DataFrame:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
-        check_rows(path)
-        check_texts(path)
+        check_size(path)
         table = pl.read_parquet(path, glob=False)
         _check(table)
     except (*PARQUET_ERRORS, OSError, UsageError) as error:

@@ -37,7 +37,7 @@ _PASSING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.:+Z]*"), "TIME"),
     (re.compile(r"^reading [^\n]* \(\d+ s\)\n", re.MULTILINE), ""),  # after 5 s of work
     (re.compile(r"\b[\d.]+(e-\d+)? s\b"), "SECONDS"),
-    (re.compile(r"SHA-256 of their commits: [0-9a-f]{64}"), "SHA-256 of their commits: DIGEST"),
+    (re.compile(r"Digest of the bank: [0-9a-f]{64}"), "Digest of the bank: DIGEST"),
     (re.compile(r"\bGPU-hours [\d.e-]+|\b[\d.,e+]+ (?:tokens|rows)/s"), "SPEED"),
     (
         re.compile(r"^[^\n:]*: [\d.,]+(?: \w?B)? of [\d.,]+(?: \w?B)?\n", re.MULTILINE),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from logitbank.analysis.finding import Finding
 from logitbank.store import CheckpointId
-from logitbank.store.read.provenance import commits_digest
+from logitbank.store.read.provenance import bank_digest
 from tests.support.paths import ROOT
 from tests.support.small_banks import QUERY_SET, block_data, logits, new_bank, spec
 from tests.support.study_cases import study
@@ -22,7 +22,7 @@ def test_the_documented_command_computes_the_digest_of_a_bank(tmp_path: Path) ->
     page = (ROOT / "docs" / "share.md").read_text()
     (recipe,) = [line for line in page.splitlines() if line.startswith("find * -path")]
     printed = subprocess.check_output(["bash", "-c", recipe], cwd=bank.path, text=True)
-    assert printed.split()[0] == commits_digest(bank.path, bank.deposits())
+    assert printed.split()[0] == bank_digest(bank.path)
 
 
 def test_a_study_in_a_line_and_as_a_list() -> None:

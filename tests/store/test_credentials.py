@@ -52,8 +52,8 @@ def published(tmp_path: Path, cache: Path) -> Path:
     return tmp_path / "public"
 
 
-def poisoned(url: str) -> str:
-    return url.replace("://", f"://me:{POISON}@")
+def poisoned(url: str, password: str = POISON) -> str:
+    return url.replace("://", f"://me:{password}@")
 
 
 def clean(folder: Path) -> bool:
@@ -80,7 +80,7 @@ def test_a_bank_at_a_url_with_a_password_does_not_show_it(
             ["info", url, "--provenance"],
             ["pull", url, tmp_path / "second"],
             ["push", url, tmp_path / "third"],
-            ["report", url, "--out", tmp_path / "page"],
+            ["report", url, "--out", tmp_path / "page.html"],
             ["analyze", "options", url],
             ["show", url, "nothing"],
             ["export", url, "--out", tmp_path / "x"],
@@ -99,6 +99,21 @@ def test_a_bank_at_a_url_with_a_password_does_not_show_it(
         assert (tmp_path / "pulled" / "zarr.json").exists()
     for place in (cache, tmp_path):
         assert clean(place)
+
+
+@pytest.mark.parametrize("password", [f"my {POISON}", f"{POISON} 1", f"1 {POISON} @"])
+def test_a_password_with_blanks_stands_nowhere(
+    published: Path, tmp_path: Path, cache: Path, call: Call, password: str
+) -> None:
+    with FileServer(published) as server:
+        url = poisoned(server.url, password)
+        assert Bank.open(url).url == server.url
+        for command in (["info", url], ["report", url, "--out", tmp_path / "page.html"]):
+            code, out, err = call(*command)
+            assert code == 0, err
+            assert POISON not in out + err
+    assert clean(cache)
+    assert clean(tmp_path)
 
 
 READERS: dict[str, Callable[[str, Path], object]] = {
@@ -122,6 +137,13 @@ ADDRESSES = (
     f"hf://datasets/lab/bank?token={POISON}",
     f"ftp://me:{POISON}@host/bank",
     f"https:/me:{POISON}@127.0.0.1:9/bank",
+    f"http://me:a {POISON}@127.0.0.1:9/bank",
+    f"http://me:{POISON} b@127.0.0.1:9/my bank",
+    f"http://a {POISON}@127.0.0.1:9/bank",
+    f"http://me:a\u00a0{POISON}\t@127.0.0.1:9/bank",
+    f"s3://AK:a {POISON}@bucket/bank",
+    f"ftp://me:{POISON} b@host/bank",
+    f"hf://me:a {POISON}@datasets/lab/bank",
 )
 
 

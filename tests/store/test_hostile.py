@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,27 @@ import polars as pl
 import pytest
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store import Bank, Deposit, merge, verify
-from logitbank.store.files import documents
+from logitbank.store import Bank, Deposit, Keep, Layout, merge, verify
+from logitbank.store.deposits.writer import write_scores
+from logitbank.store.files import documents, objects
 from logitbank.store.files.objects import compute_digest
-from logitbank.store.format import parquet
+from logitbank.store.format import commits, parquet
+from logitbank.store.format.codecs import ROWS
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.parquet import MAX_TEXT
-from logitbank.store.format.shards import blosc_bytes, shard
+from logitbank.store.format.shards import encode_index, shard
 from logitbank.store.tables.table_files import content_digest, write_table
 from tests.support.bounded_reader import BoundedReader
-from tests.support.small_banks import fill, new_bank, prompt_table, recommit, rewrite, spec
+from tests.support.small_banks import (
+    block_data,
+    fill,
+    new_bank,
+    prompt_table,
+    recommit,
+    resign_table,
+    rewrite,
+    spec,
+)
 
 HUGE = 2**31 - 1
 Look = Callable[[Deposit], dict[str, Any]]
@@ -115,9 +127,52 @@ def test_a_decompression_bomb_is_not_decompressed(
     (victim.path / "logprobs/c/0/0").write_bytes(shard_of(frame(2_000_000_000)))
     found = look(victim)
     assert found["row"].startswith("DamagedError"), found["row"]
+    assert found["group"].startswith("DamagedError"), found["group"]
     assert found["rows"].startswith("DamagedError")
     assert found["side"] != "fine"
     assert "logprobs/c/0/0: changed" in found["verify"][0]
+
+
+def large(bank: Bank) -> Deposit:
+    """A deposit of ten rows of 2^24 entries, 640 MB, of which no row has been written."""
+    layout = Layout(10, 2**24, "float32", Keep("full"), 10)
+    return bank.begin(replace(spec(1), layout=layout, vocab_entries=2**24)).deposit
+
+
+def index_alone(grid: Grid) -> bytes:
+    """A shard without any inner chunk."""
+    rows, columns = (n // m for n, m in zip(grid.shard_shape, grid.chunk_shape, strict=True))
+    return encode_index([0] * rows * columns)
+
+
+def test_a_small_shard_that_claims_a_large_block_is_refused(tmp_path: Path, look: Look) -> None:
+    bank = new_bank(tmp_path / "b")
+    deposit = large(bank)
+    grid = deposit.layout.grid
+    assert grid is not None
+    shard = deposit.path / "logprobs/c/0/0"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(index_alone(grid))
+    assert shard.stat().st_size < 1_000_000
+    scores = deposit.path / "scores/0.parquet"
+    write_scores(scores, block_data(replace(spec().layout, block_rows=10), 0).scores)
+    listed = {f"{p.relative_to(deposit.path)}": objects.digest(p) for p in (shard, scores)}
+    commits.commit(deposit.path, "0", objects_=listed, block=0, rows=[0, 10])
+    found = look(deposit)
+    for read in ("rows", "row", "group"):
+        assert found[read].startswith("DamagedError"), found
+    assert "logprobs/c/0/0: changed" in found["verify"][0]
+
+
+def test_a_small_log_sum_exp_that_claims_much_is_refused(victim: Deposit, look: Look) -> None:
+    from numcodecs import zstd
+
+    frame = zstd.compress(np.zeros(2**30, np.int8), 1, True)
+    (victim.path / "logsumexp/c/0").write_bytes(frame + crc32c(frame))
+    recommit(victim.path, "logsumexp/c/0")
+    found = look(victim)
+    assert found["group"].startswith("DamagedError")
+    assert "names 1,073,741,824 bytes; all have 40" in found["verify"][0]
 
 
 @pytest.mark.parametrize(
@@ -160,12 +215,56 @@ def test_a_parquet_file_of_many_equal_rows_is_not_spread_out(victim: Deposit, lo
         recommit(victim.path, "scores/all.parquet")
 
 
+def text_bomb(table: Path, column: str, rows: int) -> None:
+    """Repeat the first row, with one text of 15 MiB in a column, which a dictionary has once."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    wide = parquet.read_table(table).slice(0, 1).take([0] * rows)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * (15 << 20)])
+    wide = wide.set_column(wide.column_names.index(column), column, texts)
+    metadata = {**pl.read_parquet_metadata(table)}
+    wide = wide.replace_schema_metadata({k: v for k, v in metadata.items() if k != "ARROW:schema"})
+    parquet.write_table(
+        wide, table, compression="zstd", dictionary_pagesize_limit=1 << 30, store_schema=False
+    )
+    resign_table(table)
+
+
+@pytest.mark.parametrize(
+    ("folder", "column"), [("queries", "language"), ("queries", "head"), ("prompts", "query_set")]
+)
+def test_one_long_text_in_a_dictionary_is_not_repeated(
+    victim: Deposit, look: Look, folder: str, column: str
+) -> None:
+    """A few kB that Python would repeat for each row."""
+    (table,) = victim.bank.glob(f"{folder}/*.parquet")
+    text_bomb(table, column, 2_000)
+    assert table.stat().st_size < 50_000
+    found = look(victim)
+    assert any(table.name in damage for damage in found["verify"]), found
+
+
+def test_lists_of_equal_tokens_are_not_spread_out(
+    victim: Deposit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """358 bytes of them took 2.5 GB."""
+    (table,) = victim.bank.glob("queries/*.parquet")
+    count = 100_000
+    ids = pl.select(pl.repeat(0, count, dtype=pl.Int32).implode().alias("ids"))
+    ids.write_parquet(table, row_group_size=1)
+    assert table.stat().st_size < 2_000
+    resign_table(table)
+    monkeypatch.setattr(parquet, "MAX_VALUES", count - 1)
+    claim = f"claims {count:,} values of ids.list.element"
+    assert any(claim in damage.detail for damage in verify(Bank.open(victim.bank)))
+
+
 def test_blosc_frames_tell_their_size_and_their_length() -> None:
     for size in (4, 96, 1_000_000):
         frame = bomb(size)
-        assert blosc_bytes(frame[:16], len(frame)) == size
-        assert blosc_bytes(frame[:16], len(frame) - 1) is None
-    assert blosc_bytes(frame[:15], len(frame)) is None
+        assert ROWS.claimed_size(frame[:16], len(frame)) == size
+        assert ROWS.claimed_size(frame[:16], len(frame) - 1) is None
+    assert ROWS.claimed_size(frame[:15], len(frame)) is None
 
 
 def test_attributes_at_random_are_refused_or_read(victim: Deposit) -> None:

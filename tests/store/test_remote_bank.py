@@ -23,7 +23,8 @@ from logitbank.errors import (
 )
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, describe, merge, shrink, verify
 from logitbank.store.files import documents
-from logitbank.store.format.shards import CHECKSUM, blosc_bytes, inner_bytes
+from logitbank.store.format.codecs import ROWS
+from logitbank.store.format.shards import CHECKSUM, inner_bytes
 from logitbank.store.share.local import open_remote
 from logitbank.store.share.push import pull, push
 from logitbank.store.share.remote import read
@@ -209,7 +210,7 @@ def test_a_frame_that_would_fill_memory_is_refused(served: FileServer, tmp_path:
     count = np.prod(grid.shard_shape) // np.prod(grid.chunk_shape)
     index = np.frombuffer(data[-16 * count - 4 : -4], "<u8").reshape(count, 2)
     for offset, length in index[index[:, 1] < len(data)].tolist():  # the others are absent
-        assert blosc_bytes(data[offset:], length - CHECKSUM) == inner_bytes(grid)
+        assert ROWS.claimed_size(data[offset:], length - CHECKSUM) == inner_bytes(grid)
         data[offset + 4 : offset + 8] = (2**31 - 1).to_bytes(4, "little")
     shard.write_bytes(data)
     (there,) = Bank.open(root).deposits()

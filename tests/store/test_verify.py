@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -11,18 +12,27 @@ from logitbank.errors import DamagedError
 from logitbank.store import (
     Bank,
     OptionTokens,
+    merge,
     repair,
     rescore,
     verify,
 )
 from logitbank.store.care.damage import CHECKS, Check, Remedy
+from logitbank.store.deposits.rows import write_shard
 from logitbank.store.files import documents
-from logitbank.store.format import index
+from logitbank.store.format import index, zarrays
+from logitbank.store.format.grid import Grid
+from logitbank.store.read.provenance import bank_digest
 from logitbank.store.share.push import push
+from logitbank.store.tables.table_files import content_digest, write_table
 from tests.support import hidden_banks, small_banks
 from tests.support.small_banks import (
+    BLOCK_ROWS,
+    QUERIES,
     TOKENIZER,
+    VOCAB,
     new_bank,
+    prompt_table,
     recommit,
     rewrite,
     spec,
@@ -301,3 +311,116 @@ def test_scores_of_another_step_are_named_though_signed_again(tmp_path: Path) ->
     (damage,) = verify(bank)
     assert damage.path.endswith("scores/all.parquet")
     assert "its step is 77" in damage.detail
+
+
+def shifted(file: Path) -> None:
+    """The rows of a shard, one further."""
+    grid = Grid(QUERIES, VOCAB, "float32", BLOCK_ROWS)
+    deposit = Bank.open(file.parents[7]).deposits()[0]
+    write_shard(file, grid, np.roll(deposit.logprobs(list(deposit.layout.rows(1))), 1, axis=0))
+
+
+def with_scores(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+    return lambda file: change(pl.read_parquet(file)).write_parquet(file)
+
+
+def not_finite(file: Path) -> None:
+    grid = Grid(QUERIES, VOCAB, "float32", BLOCK_ROWS)
+    write_shard(file, grid, np.full((BLOCK_ROWS, VOCAB), np.nan, np.float32))
+
+
+FORGED: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "metadata": (
+        "logprobs/zarr.json",
+        lambda file: file.write_text(file.read_text().replace('"NaN"', "0.0")),
+        "lists other objects or rows",
+    ),
+    "NaN": ("logprobs/c/1/0", not_finite, "a number that is not finite"),
+    "shifted rows": ("logprobs/c/1/0", shifted, "nats from that of its score"),
+    "doubled scores": ("scores/all.parquet", with_scores(lambda s: pl.concat([s, s])), "twice"),
+    "shifted scores": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.with_columns(pl.col("query") + 1)),
+        "each query of 0 to 9",
+    ),
+    "scores without a query": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.filter(pl.col("query") != 3)),
+        "each query of 0 to 9",
+    ),
+    "negative ranks": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.with_columns(rank=pl.lit(-5, pl.Int32))),
+        "impossible rank -5",
+    ),
+    "ranks beyond the row": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.with_columns(ties=pl.lit(VOCAB, pl.Int32))),
+        "impossible rank 1, or impossible ties",
+    ),
+    "padding among nothing": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.with_columns(padding_above=pl.lit(1, pl.Int32))),
+        "impossible rank",
+    ),
+    "infinite": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.with_columns(logit=pl.lit(float("inf"), pl.Float32))),
+        "not finite",
+    ),
+    "other types": (
+        "scores/all.parquet",
+        with_scores(lambda s: s.with_columns(token=pl.lit("he"))),
+        "not a table of scores",
+    ),
+    "other log-sum-exp": (
+        "logsumexp/c/0",
+        lambda file: file.write_bytes(zarrays.logsumexp_chunk(np.zeros(QUERIES))),
+        "other values than the scores",
+    ),
+    "short log-sum-exp": (
+        "logsumexp/c/0",
+        lambda file: file.write_bytes(zarrays.logsumexp_chunk(np.zeros(QUERIES - 1))),
+        "all have 40",
+    ),
+}
+"""What a maker has signed again: object, change, and what `verify` says."""
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_what_readers_refuse_is_named_though_signed_again(tmp_path: Path, forgery: str) -> None:
+    bank = new_bank(tmp_path / "b")
+    deposit = small_banks.fill(bank, spec(0))
+    name, change, detail = FORGED[forgery]
+    change(deposit.path / name)
+    recommit(deposit.path, name)
+    found = verify(bank)
+    assert {damage.deposit for damage in found} == {str(deposit.path.relative_to(bank.path))}
+    assert detail in found[0].detail
+    with pytest.raises(DamagedError):
+        merge(tmp_path / "m", bank.path)
+
+
+def test_a_table_of_prompts_changes_by_a_revision_alone(tmp_path: Path) -> None:
+    """Another answer of a stored prompt, and a table in the place of another."""
+    bank = new_bank(tmp_path / "b")
+    bank.add_prompts("own", prompt_table(topic="a"))
+    small_banks.fill(bank, spec(0))
+    before = bank_digest(bank.path)
+    other = prompt_table(topic="a").with_columns(answer=pl.lit("no"))
+    for revision in (0, 1):
+        table = other.with_columns(table_revision=pl.lit(revision, pl.Int64)) if revision else other
+        path = bank.path / "prompts" / f"own-{content_digest(table)}.parquet"
+        write_table(bank.path, path, table, {})
+        (damage,) = verify(bank)
+        assert (damage.problem, damage.remedy) == ("foreign", Remedy.REMOVE)
+        assert "prompt 'p0' has another 'answer' in own-" in damage.detail
+        assert bank_digest(bank.path) != before
+        for file in (path, path.with_name(f"{path.name}.sha256")):
+            file.unlink()
+        assert bank_digest(bank.path) == before
+    (first,) = bank.path.glob("prompts/own-*.parquet")
+    write_table(bank.path, path, other.with_columns(table_revision=pl.lit(1, pl.Int64)), {})
+    for file in (first, first.with_name(f"{first.name}.sha256")):
+        file.unlink()
+    assert (f"prompts/{first.name}", "missing") in problems(bank)

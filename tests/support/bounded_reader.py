@@ -70,6 +70,9 @@ def _answers(path: str) -> dict[str, object]:
         "row": _tried(lambda: [d.logprobs([0]) for d in bank.deposits()]),
         "normalised": _tried(lambda: [d.logprobs(normalised=True) for d in bank.deposits()]),
         "logsumexp": _tried(lambda: [d.logsumexp() for d in bank.deposits()]),
+        "group": _tried(
+            lambda: [array[:] for d in bank.deposits() for array in d.group.array_values()]
+        ),
         "side": _tried(
             lambda: bank.to_xarray(bank.prompts("parity").collect()["query_set"][0]).load()
         ),

@@ -81,6 +81,8 @@ def _opening(bank: Bank) -> str:
 
 def _about(bank: Bank) -> dict[str, str]:
     about = dict(about_fields(bank.attributes))
+    about["license"] = about["license"] or "not stored: ask the authors before you use the data"
+    about["citation"] = about["citation"] or "not stored: cite the address and the digest"
     about["digest (SHA-256)"] = bank_digest(bank.path)
     for source in bank_sources(bank.attributes):
         texts = "; ".join(source[name] for name in about_fields({}) if source[name])

@@ -91,7 +91,6 @@ def write_page(path: Path | str, page: Page) -> None:
         first_chart=data.first_chart,
         sections=shown,
         prompts_note=_prompts_note(page.prompts),
-        cited=any(name.endswith(("citation", "license")) for name in origin.about),
         origin_tables=origin_tables,
         few=FINDINGS,
         cautions=cautions(page.sections),

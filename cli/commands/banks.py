@@ -16,6 +16,7 @@ from logitbank.cli.options import (
     StoredDtype,
     address,
 )
+from logitbank.store.share.urls import shown_url
 from logitbank.wording import counted
 
 
@@ -59,23 +60,40 @@ def describe(
 
 
 def verify(
-    bank: BankFolder,
+    bank: BankPath,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair", help="Repair: remove damaged deposits, so that extract makes them again."
         ),
     ] = False,
+    digest: Annotated[
+        str | None,
+        typer.Option(help="Published digest to compare the bank with.", show_default=False),
+    ] = None,
 ) -> None:
     """Check every digest of a bank, and list what is damaged or missing."""
-    from logitbank.cli.screen.bank import print_damage, print_incomplete, print_repaired
-    from logitbank.cli.screen.progress import byte_progress
+    from logitbank.cli.screen.bank import (
+        print_damage,
+        print_digest,
+        print_incomplete,
+        print_remote,
+        print_repaired,
+    )
+    from logitbank.cli.screen.progress import busy, byte_progress
     from logitbank.store import repair as repair_bank
+    from logitbank.store.care.verify import verify_documents
 
-    opened = logitbank.Bank.open(bank, prompts=[])
-    with byte_progress("verifying") as progress:
-        damage = logitbank.verify(opened, progress=progress)
-    print_damage(opened, damage, repair=repair)
+    if shown_url(bank) and not repair:
+        with busy(f"reading {address(bank)}"):
+            opened = logitbank.open(bank, prompts=[])
+            damage = verify_documents(opened)
+        print_remote(opened, damage)
+    else:
+        opened = logitbank.Bank.open(bank, prompts=[])
+        with byte_progress("verifying") as progress:
+            damage = logitbank.verify(opened, progress=progress)
+        print_damage(opened, damage, repair=repair)
     if damage and repair:
         done = repair_bank(opened, damage)
         with byte_progress("verifying again") as progress:
@@ -83,7 +101,8 @@ def verify(
         print_repaired(bank, done, damage)
     if not damage:
         print_incomplete(opened)
-    raise typer.Exit(1 if damage else 0)
+    is_same = digest is None or print_digest(opened, digest)
+    raise typer.Exit(0 if is_same and not damage else 1)
 
 
 def merge(
@@ -147,14 +166,19 @@ def push(
     prompts: PromptSets = None,
 ) -> None:
     """Publish a bank, or its new results, at a URL. Run it again to resume."""
-    from logitbank.cli.output import print_lines
+    from logitbank.cli.output import print_lines, say
     from logitbank.cli.screen.progress import byte_progress
 
     with byte_progress("pushing") as progress:
         done = logitbank.push(
             bank, target, models=model, steps=steps, prompts=prompts, progress=progress
         )
-    print_lines([f"{done} → {address(Path(target))}"])
+    print_lines([f"{done} → {address(Path(target))}", f"Digest of the bank: {done.digest}"])
+    if not done.has_license:
+        say(
+            "No license is stored, so readers do not know whether they may use the data. Set one"
+            f" with `logitbank describe {address(Path(bank))} --license …` and push again."
+        )
 
 
 def pull(

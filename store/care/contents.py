@@ -127,8 +127,8 @@ def prompt_contradictions(root: Path, damaged: set[str]) -> Iterator[Damage]:
     """
     by_name: dict[str, list[tuple[int, TableFile]]] = {}
     for file in prompt_tables.prompt_files(root):
-        path = f"prompts/{file.path.name}"
-        if file.path.is_file() and damaged.isdisjoint({path, f"{path}.sha256"}):
+        name = f"prompts/{file.path.name}"
+        if file.path.is_file() and damaged.isdisjoint({name, f"{name}.sha256"}):
             lazy = pl.scan_parquet(file.path, glob=False)
             by_name.setdefault(file.name, []).append((prompt_tables.table_revision(lazy), file))
     for files in by_name.values():

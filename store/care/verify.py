@@ -18,7 +18,7 @@ from logitbank.store.care.contents import deposit_contradictions, prompt_contrad
 from logitbank.store.care.damage import Damage, Problem
 from logitbank.store.care.lost import missing_tables
 from logitbank.store.deposits import catalog
-from logitbank.store.deposits.deposit import Deposit, check_commit
+from logitbank.store.deposits.deposit import Deposit, check_commit, check_documents
 from logitbank.store.files import copies, objects, verified
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import commits, index, zarrays
@@ -117,6 +117,25 @@ def verify(bank: Bank | str | Path, *, progress: Progress | None = None) -> tupl
     forget_whole()
     damage += _index_damage(root, {each.path for each in damage})
     return tuple(damage)
+
+
+def verify_documents(bank: Bank) -> tuple[Damage, ...]:
+    """Damage of documents and tables alone, of a bank in a folder or at a URL.
+
+    A copy of a bank at a URL has no more, and has compared each with the bank's index.
+    """
+    root = bank.path
+    damage = [*_root_damage(root), *_table_damage(root, objects.digest, {})]
+    damage += prompt_contradictions(root, {each.path for each in damage})
+    for folder in catalog.deposit_folders(root):
+        try:
+            deposit = Deposit.open(root, folder)
+            check_documents(deposit)
+            missing = missing_tables(root, [deposit])
+            damage += [Damage(path, "missing", why) for path, why in missing.items()]
+        except (BankError, FileNotFoundError) as error:
+            damage.append(Damage(f"{folder}/zarr.json", "changed", str(error)))
+    return tuple(dict.fromkeys(damage))
 
 
 def _file_damage(root: Path) -> Iterator[Damage]:

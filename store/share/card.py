@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
+from logitbank.store.format.about import FIELDS, bank_sources, licenses
 from logitbank.store.format.index import Objects
+from logitbank.store.read.provenance import index_digest
 
 CARD = "README.md"
 MARK = "<!-- Written by logitbank. It is updated by each push until this line is removed. -->"
@@ -34,7 +36,9 @@ def card(objects: Objects, *, url: str) -> str:
 
     about = _attributes(objects["zarr.json"].text)
     title = _line(about.get("title")) or url.rpartition("/")[2]
-    license_ = _line(about.get("license"))
+    names = licenses(about)
+    license_ = _line(", ".join(names))
+    digest = index_digest(objects)
     prompts = {
         unquote(match[1]): path for path in sorted(objects) if (match := _PROMPTS.fullmatch(path))
     }
@@ -79,9 +83,13 @@ Models: {_listed(models)}. Prompt sets: {_listed(prompts)}. Size: {size:,} bytes
 """
     if license_:
         text += f"\nLicense of the data: {_escaped(license_)}.\n"
-    if citation := str(about.get("citation") or "").strip():
-        text += "\nPlease cite:\n\n" + "".join(f"    {line}\n" for line in citation.splitlines())
-    return text
+    for source in bank_sources(about):
+        parts = "; ".join(_line(source[name]) for name in FIELDS if source[name])
+        text += f"\nFrom {_escaped(parts)}: {_listed(source['models'])}.\n"
+    citation = str(about.get("citation") or "").strip() or f"{title}. {url}"
+    cited = [*citation.splitlines(), f"Digest of the bank: {digest}"]
+    text += "\nPlease cite:\n\n" + "".join(f"    {line}\n" for line in cited)
+    return f"{text}\n`logitbank verify FOLDER --digest {digest}` compares a copy.\n"
 
 
 def _attributes(text: str | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Push a bank to a URL or folder, and pull one from a URL: new objects only, resumable."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logitbank.errors import UsageError
@@ -9,8 +10,10 @@ from logitbank.store.care.lost import require_tables
 from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
+from logitbank.store.format.about import licenses
 from logitbank.store.progress import Progress
 from logitbank.store.read.choose import Names, Steps
+from logitbank.store.read.provenance import index_digest
 from logitbank.store.share.copying import Copied, Part, copy
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local, open_remote
@@ -32,6 +35,10 @@ class Transfer:
     """Existing objects of the same name and size; their bytes were not read again."""
     incomplete: int
     """Deposits that were left out because they are in progress."""
+    digest: str = ""
+    """Digest of the published bank; see `logitbank.store.read.provenance.bank_digest`."""
+    has_license: bool = True
+    """Whether the published bank, or each of its sources, states a license."""
 
     def __str__(self) -> str:
         left = f", {counted(self.incomplete, 'incomplete deposit')} left out"
@@ -92,7 +99,12 @@ def push(
     done = copy([part], open_target(target), progress=progress, published=True)
     if bank_url(target) is None:
         remove_dead(Path(target))
-    return _transfer(part, done, models, steps, prompts)
+    root = json.loads(done.stored["zarr.json"].text or "{}")["attributes"]["logitbank"]
+    return replace(
+        _transfer(part, done, models, steps, prompts),
+        digest=index_digest(done.stored),
+        has_license=bool(licenses(root)),
+    )
 
 
 def pull(

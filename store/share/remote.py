@@ -6,8 +6,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -128,17 +129,21 @@ class Web:
 
         headers = {**self.headers, "Accept-Encoding": "identity", "User-Agent": "logitbank"}
         failure: Exception | None = None
+        token = _IS_WEB.set(not self.url.startswith("hf:"))
         # The library repeats requests that got no answer or a transient error, and waits as long as
         # the server requests. A redirect to another host does not receive the token.
-        with http_stream_backoff(
-            "GET",
-            f"{self.address}/{quote(path)}",
-            max_retries=4,
-            base_wait_time=0.2,
-            headers=headers,
-            follow_redirects=True,
-            timeout=ANSWER_S,
-        ) as response:
+        with (
+            _reset(token),
+            http_stream_backoff(
+                "GET",
+                f"{self.address}/{quote(path)}",
+                max_retries=4,
+                base_wait_time=0.2,
+                headers=headers,
+                follow_redirects=True,
+                timeout=ANSWER_S,
+            ) as response,
+        ):
             if response.status_code == 404:
                 raise FileNotFoundError(path)
             if response.status_code != 200:
@@ -206,6 +211,21 @@ def huggingface_hub_for(url: str) -> Any:
 
 
 _FACTORIES: list[object] = []
+_IS_WEB: ContextVar[bool] = ContextVar("_IS_WEB", default=False)
+"""Whether a request goes to a web server, which `HF_HUB_OFFLINE` is not about."""
+
+
+@contextmanager
+def _reset(token: Token[bool]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _IS_WEB.reset(token)
+
+
+def _unless_web(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """A hook of the Hub's client that leaves requests to web servers alone."""
+    return lambda request: None if _IS_WEB.get() else hook(request)
 
 
 def _bounded_client() -> Any:
@@ -214,7 +234,10 @@ def _bounded_client() -> Any:
 
     client = default_client_factory()
     client.timeout = ANSWER_S
-    client.event_hooks["response"].append(_bound_waits)
+    hooks = client.event_hooks  # each access of the attribute copies it
+    hooks["request"] = [_unless_web(hook) for hook in hooks["request"]]
+    hooks["response"].append(_bound_waits)
+    client.event_hooks = hooks
     return client
 
 

@@ -12,7 +12,6 @@ from logitbank.store.format.schema import PROMPTS_SCHEMA, RESERVED_COLUMNS, REVI
 
 PROMPT_KEY = ("prompt_id", "order_seed", "piece", "option", "query_set")
 _PROMPT = ("prompt_id", "order_seed", "piece")
-_OPTION_KEY = ("prompt_id", "order_seed", "option")
 _CONTENT = ("text", "answer")
 _NULLABLE = ("order_seed", "answer", "option", "continuation", "token", "is_answer")
 _OPTION = ("option", "continuation", "token")
@@ -120,33 +119,20 @@ def check_unchanged(name: str, table: pl.DataFrame, stored: pl.DataFrame) -> Non
 def changed_prompt(table: pl.DataFrame, stored: pl.DataFrame) -> ChangedPrompt | None:
     """The first prompt whose content differs in two tables, or None.
 
-    Text, answer and own columns belong to a prompt or an option, whatever the tokenizer. The rest
-    is compared in rows of one query set.
+    Text and answer belong to a prompt, whatever the tokenizer. All other columns are compared in
+    rows of one query set.
     """
     in_stored = {*stored.columns}
     shared = [c for c in table.columns if c in in_stored and c != REVISION]
     parts = [stored.select(shared), table.select(shared)]
     both = pl.concat(parts, how="vertical_relaxed")  # whole numbers may have become broken ones
     old, new = both.head(len(stored)), both.tail(len(table))
-    own = [column for column in shared if column not in PROMPTS_SCHEMA]
-    others = [c for c in shared if c in PROMPTS_SCHEMA and c not in (*PROMPT_KEY, *_CONTENT)]
+    others = [c for c in shared if c not in (*PROMPT_KEY, *_CONTENT)]
     return (
         # In any query set, because a changed text has other queries.
         _difference(old, new, _PROMPT, _CONTENT)
-        or _difference(old, new, PROMPT_KEY, (*_CONTENT, *others, *own))
-        or _difference(old, new, _OPTION_KEY, _of_options(old, new, own))
+        or _difference(old, new, PROMPT_KEY, (*_CONTENT, *others))
     )
-
-
-def _of_options(old: pl.DataFrame, new: pl.DataFrame, own: Sequence[str]) -> list[str]:
-    """The own columns with one value in all rows of an option, if some query sets differ."""
-    if not own or {*new["query_set"].unique()} <= {*old["query_set"].unique()}:
-        return []
-    varying = set[str]()
-    for part in (old, new):
-        counts = part.group_by(_OPTION_KEY).agg(pl.col(own).n_unique()).select(pl.col(own).max())
-        varying |= {name for name, most in counts.row(0, named=True).items() if most > 1}
-    return [name for name in own if name not in varying]
 
 
 def _difference(

@@ -143,7 +143,11 @@ def conflicting(path: Path, what: str) -> Bank:
                 changed = first.scores.with_columns(rank=rank.cast(pl.Int32))
                 first = BlockData(first.rows, changed)
             if what == "listed":
-                more = first.scores.head(1).with_columns(token=pl.lit(5, pl.Int32))
+                assert first.rows is not None
+                logit = float(first.rows[0, 5]) + pl.col("logsumexp")
+                more = first.scores.head(1).with_columns(
+                    token=pl.lit(5, pl.Int32), logit=logit.cast(pl.Float32)
+                )
                 first = BlockData(first.rows, pl.concat([first.scores, more]))
             writer.write(0, first)
             writer.write(1, block_data(writer.layout, 1, seed=5 if what == "logits" else 0))
@@ -251,7 +255,7 @@ def test_other_scores_of_the_same_further_options_are_a_conflict(tmp_path: Path)
     for bank in banks:
         rescore(bank.deposits()[0], OptionTokens.build([[2, 5]] + [[]] * 9))
     (file,) = deposit_folder(banks[1]).glob("scores/options-*.parquet")
-    pl.read_parquet(file).with_columns(pl.col("logit") + 1).write_parquet(file)
+    pl.read_parquet(file).with_columns(exact=pl.lit(True)).write_parquet(file)
     recommit(deposit_folder(banks[1]), f"scores/{file.name}")
     with pytest.raises(BankError, match=rf"scores/{file.name} differs"):
         merge(banks[0].path, banks[1].path)

@@ -151,8 +151,8 @@ CHANGES = {
     "continuation": lambda: changed("continuation", " Yes"),
     "topic": lambda: changed("topic", "b"),
     "weight": lambda: changed("weight", 0.25),
-    "topic of another tokenizer": lambda: changed("topic", "b").with_columns(
-        query_set=pl.lit(OTHER.name)
+    "answer of another tokenizer": lambda: changed("answer", "no").with_columns(
+        query_set=pl.lit(OTHER.name), is_answer=pl.col("answer") == pl.col("option")
     ),
 }
 

@@ -21,7 +21,7 @@ from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
 from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
-from logitbank.store.format.index import Objects, object_deposit, object_head
+from logitbank.store.format.index import Objects, is_group, object_deposit, object_head
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
 from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
@@ -123,10 +123,13 @@ def shrink(
 def _without_deposits(root: Path, specs: Iterable[tuple[Deposit, DepositSpec]]) -> Objects:
     """Tables of a bank, and the heads that smaller deposits need."""
     needed = {f"{HEADS}/{digest}" for _, spec in specs for digest in spec.heads.values()}
+    owners, group = {None, *needed}, f"{HEADS}/zarr.json"
     return {
         path: value
         for path, value in chosen(root).items()
-        if object_deposit(path) is None and object_head(path) in {None, *needed}
+        if object_deposit(path) is None
+        and object_head(path) in owners
+        and (not is_group(path) or (path == group and needed))
     }
 
 

@@ -120,4 +120,4 @@ def _system_error(error: OSError) -> str:
     else:
         reason = f"{path}: {error.strerror or error}" if path else error.strerror or str(error)
         text = f"{reason}. Check the path, its permissions and the free disk space."
-    return re.sub(r"(^|/)\.([^/:]+)\.part\b", r"\1\2", text)
+    return re.sub(r"(^|/)\.([^/:]+?)(?:\.\d+)?\.part\b", r"\1\2", text)

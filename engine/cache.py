@@ -3,11 +3,12 @@
 import hashlib
 import os
 import time
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from logitbank.whole_files import whole_file
 
 _KEPT_S = 90 * 24 * 3600
 """Seconds after which a remembered value is computed again."""
@@ -53,9 +54,8 @@ def remember(key: object, data: bytes) -> None:
     path = _file(key)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{uuid.uuid4().hex}")
-        part.write_bytes(hashlib.sha256(data).digest() + data)
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_bytes(hashlib.sha256(data).digest() + data)
         for other in path.parent.iterdir():
             if time.time() - other.stat().st_mtime > _KEPT_S:
                 other.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import polars as pl
 from logitbank.errors import BankError, BankFormatError, DamagedError, UsageError
 from logitbank.notebook import printable, summary_or_error
 from logitbank.store.deposits import catalog
-from logitbank.store.deposits.deposit import Deposit, committed_objects
+from logitbank.store.deposits.deposit import COMMITTED_OBJECTS, Deposit
 from logitbank.store.deposits.writer import DepositWriter
 from logitbank.store.files import copies, documents, objects, verified
 from logitbank.store.format import zarrays
@@ -481,7 +481,7 @@ class Bank:
         """
         from logitbank.store.read.zarr_view import zarr_group
 
-        return zarr_group(self.path, committed_objects)
+        return zarr_group(self.path, COMMITTED_OBJECTS)
 
     def info(self) -> pl.DataFrame:
         """One row per deposit, by model, run and training step.

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,6 +14,7 @@ from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.analysis.results.latex import latex
 from logitbank.analysis.results.tables import Result, json_rows
 from logitbank.errors import UsageError
+from logitbank.whole_files import whole_file
 
 Format = Literal["csv", "parquet", "json", "jsonl", "latex"]
 _SUFFIXES = {"latex": "tex"}
@@ -71,13 +71,9 @@ def table_bytes(table: pl.DataFrame, format: Format) -> bytes:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write beside the file, then move into place, so that no half of it is ever seen."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    """Write a file whole or not at all."""
+    with whole_file(path) as part:
         part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def require_outside(path: Path) -> None:

@@ -9,6 +9,7 @@ from logitbank.analysis.results.files import require_outside
 from logitbank.errors import UsageError
 from logitbank.store import Bank, open_bank
 from logitbank.store.read.sql import query_errors
+from logitbank.whole_files import whole_file
 
 _SINKS = {
     ".csv": "sink_csv",
@@ -69,10 +70,5 @@ def write(result: pl.LazyFrame, out: Path) -> None:
     if sink == "sink_csv":
         result = without_formulas(result)
     require_outside(out)
-    beside = out.with_name(f".{out.name}.part")
-    try:
-        with query_errors():
-            getattr(result, sink)(beside)
-        beside.rename(out)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(out) as part, query_errors():
+        getattr(result, sink)(part)

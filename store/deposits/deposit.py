@@ -228,7 +228,7 @@ class Deposit:
         """
         from logitbank.store.read.zarr_view import zarr_group
 
-        return zarr_group(self.bank, committed_objects, commits.relative_folder(self.path))
+        return zarr_group(self.bank, COMMITTED_OBJECTS, commits.relative_folder(self.path))
 
     def head(self) -> StoredHead:
         """The LM head of the states, or DamagedError if it is missing or does not fit."""
@@ -402,13 +402,32 @@ def check_commit(deposit: Deposit, name: str) -> None:
         )
 
 
-def committed_objects(root: Path, folder: str) -> dict[str, objects.Digest]:
-    """The digests of the documents and committed objects of a deposit, by their paths in it."""
-    deposit = Deposit.open(root, folder)
-    check_metadata(deposit)
-    arrays = zarrays.array_metadata(deposit.layout).items()
-    documents = {f"{name}/zarr.json": objects.compute_digest(data) for name, data in arrays}
-    return documents | commits.committed_digests(deposit.path, deposit.state())
+class CommittedObjects:
+    """Objects of deposits for readers that use Zarr itself."""
+
+    def digests(self, root: Path, folder: str) -> dict[str, objects.Digest]:
+        """The digests of the documents and committed objects of a deposit, by their paths in it."""
+        deposit = Deposit.open(root, folder)
+        check_metadata(deposit)
+        arrays = zarrays.array_metadata(deposit.layout).items()
+        documents = {f"{name}/zarr.json": objects.compute_digest(data) for name, data in arrays}
+        return documents | commits.committed_digests(deposit.path, deposit.state())
+
+    def require_claims(self, root: Path, folder: str, name: str, committed: objects.Digest) -> None:
+        """Refuse a chunk that claims more than its array has, with a DamagedError."""
+        layout, path = Deposit.open(root, folder).layout, root / folder
+        array, _, chunk = name.partition("/c/")
+        if layout.grid is not None and array == layout.keep.array:
+            block = int(chunk.partition("/")[0])
+            ShardedArray(path / array, layout.grid, {block: committed}).require_claims(block)
+            return
+        try:
+            zarrays.read_logsumexp((path / name).read_bytes(), layout.queries)
+        except ValueError as error:
+            raise DamagedError(f"{path / name}: {error}; {VERIFY}") from error
+
+
+COMMITTED_OBJECTS = CommittedObjects()
 
 
 def _axis_index(name: str, values: ArrayLike, length: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from logitbank.store.share.remote import Remote, absent, download, hub_files, re
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import selected
 from logitbank.store.share.urls import bank_url, shown_url
+from logitbank.whole_files import whole_file
 
 LOG = logging.getLogger("logitbank")
 """Reports repaired damage; the command line and Python show it by default."""
@@ -189,6 +190,5 @@ def _fetch(root: Path, remote: Remote, listed: Objects, paths: Iterable[str]) ->
 def _write(file: Path, data: bytes) -> None:
     if file.is_file() and file.read_bytes() == data:
         return
-    prepared = file.with_name(f".{file.name}.new")  # the caller holds the lock of the copy
-    prepared.write_bytes(data)
-    prepared.replace(file)
+    with whole_file(file, is_shared=False) as part:  # the caller holds the lock of the copy
+        part.write_bytes(data)

@@ -19,6 +19,7 @@ from logitbank.store.files import disk
 from logitbank.store.files.objects import Digest
 from logitbank.store.format import index
 from logitbank.store.share.urls import HUB, check_environment
+from logitbank.whole_files import whole_file
 from logitbank.wording import public_url, without_credentials
 
 MAX_BYTES = 2**30
@@ -88,11 +89,9 @@ def download(remote: Remote, path: str, expected: Digest, to: Path) -> None:
 
     Raises FileNotFoundError, or RemoteError if it is not sent or has other bytes.
     """
-    url, part = f"{remote.url}/{path}", to.with_name(f".{to.name}.part")
-    digest, size = hashlib.sha256(), 0
-    try:
-        full = disk.naming_full(to, expected.bytes)
-        with full, part.open("wb") as file, explained(url), remote.get(path) as chunks:
+    url, digest, size = f"{remote.url}/{path}", hashlib.sha256(), 0
+    with disk.naming_full(to, expected.bytes), whole_file(to, is_shared=False) as part:
+        with part.open("wb") as file, explained(url), remote.get(path) as chunks:
             for chunk in _steady(url, chunks):
                 digest.update(chunk)
                 size += len(chunk)
@@ -105,9 +104,6 @@ def download(remote: Remote, path: str, expected: Digest, to: Path) -> None:
                 " during the transfer. Run the same command again. If that does not help, ask its"
                 " publisher to push again."
             )
-        part.replace(to)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from logitbank.engine.plan.plan import (
 )
 from logitbank.engine.plan.sharding import Shard, select_shard
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.tokenize import TokenizedPrompts, tokenized_once
+from logitbank.engine.prompts.tokenize import TokenizedPrompts, prompt_count, tokenized_once
 from logitbank.engine.request import ExtractRequest
 from logitbank.engine.suites.hub import HubSource
 from logitbank.engine.suites.suites import Checkpoint, LocalSource, Suite
@@ -374,7 +374,7 @@ def _plan(
         deposits,
         checkpoints=len(suite.checkpoints),
         queries=sum(map(len, placed.rows_by_set.values())),
-        prompts=sum(p.table.select("prompt_id", "order_seed").n_unique() for p in texts.tokenized),
+        prompts=sum(prompt_count(p.table) for p in texts.tokenized),
         orders=max(p.table["order_seed"].n_unique() for p in texts.tokenized),
     )
     requested = plan.checkpoints * plan.queries

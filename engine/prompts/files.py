@@ -4,9 +4,8 @@ All errors of a file are reported together, once for each kind, with the lines t
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -57,20 +56,17 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
     """
     path = Path(path)
     warnings: list[str] = []
-    rows = [*read_rows(path, warnings=warnings)]
-    read = [values for _, values in rows if not isinstance(values, PromptError)]
-    names = dict.fromkeys(name for values in read for name in values)
-    cases = [values for values in read if _is_given(values.get("answer"))]
-    if cases and (missing := missing_content(names, ("options", "target", "sentence"))):
+    shared, names = _Shared(), dict[str, None]()
+    # Read twice, because the rows of a million prompts take a gigabyte.
+    answers = _Answers.of(_values(read_rows(path, warnings=warnings), names), shared)
+    missing = missing_content(names, ("options", "target", "sentence"))
+    if answers.count and missing:
         raise PromptError(f"{path}: column {missing}")
-    shared = _Shared()
-    answers = _Answers.of(cases, shared)
     if answers.fits_both:
         warnings.append(
             f"{path}: every answer is the label of an option, and may also be an index from 0. It "
             "is read as a label; write the option's text if indices are meant"
         )
-    del read, cases
     lines: dict[object, int] = {}
     kinds: dict[str, tuple[str, int]] = {}
 
@@ -83,7 +79,11 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
         _check_kinds(prompt.columns, kinds, line)
         return prompt
 
-    prompts = read_each(path, _numbered(rows), parse)
+    numbered = (
+        (line, v if isinstance(v, PromptError) else (line, str(number), v))
+        for number, (line, v) in enumerate(read_rows(path), 1)
+    )
+    prompts = read_each(path, numbered, parse)
     options, sentences = ([p for p in prompts if (p.scored is None) == no] for no in (True, False))
     if options and sentences:
         raise PromptError(
@@ -94,14 +94,12 @@ def load_prompts(path: Path, *, name: str | None = None) -> PromptSet:
     return PromptSet(name, tuple(prompts), whole_options=bool(options), warnings=tuple(warnings))
 
 
-def _numbered(rows: list[Row]) -> Iterator[tuple[int, tuple[int, str, Any] | PromptError]]:
-    """Line, default id and values of each row, which is forgotten: a million take a gigabyte."""
-    rows.reverse()
-    for number in count(1):
-        if not rows:
-            return
-        line, values = rows.pop()
-        yield line, values if isinstance(values, PromptError) else (line, str(number), values)
+def _values(rows: Iterable[Row], names: dict[str, None]) -> Iterator[Mapping[str, Any]]:
+    """The values of rows without an error; their names are added to `names`."""
+    for _, values in rows:
+        if not isinstance(values, PromptError):
+            names.update(dict.fromkeys(values))
+            yield values
 
 
 class _Shared:
@@ -268,6 +266,8 @@ class _Answers:
     is certain only if one of them is 0: otherwise they may count from 1.
     """
 
+    count: int = 0
+    """Number of rows with an answer."""
     as_index: bool = False
     fits_both: bool = False
     """Whether every answer is a label, and would be another option as an index."""
@@ -275,17 +275,20 @@ class _Answers:
     """Whether every answer is a whole number, none a label, and none 0."""
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], shared: _Shared) -> "_Answers":
-        labels = indices = differ = total = 0
-        numbers: list[int | None] = []
+    def of(cls, rows: Iterable[Mapping[str, Any]], shared: _Shared) -> "_Answers":
+        labels = indices = differ = total = count = 0
+        numbers: set[int | None] = set()
         for row in rows:
+            if not _is_given(row.get("answer")):
+                continue
+            count += 1
             try:
                 options = shared.options(row.get("options"))
             except PromptError:
                 continue  # reported with the row
             total += 1
             index = _index(row["answer"])
-            numbers.append(index)
+            numbers.add(index)
             label = _named(row["answer"], options)
             by_index = options[index].label if index is not None and index < len(options) else None
             labels += label is not None
@@ -294,8 +297,9 @@ class _Answers:
         is_numeric = total > 0 and None not in numbers
         if labels == total or not is_numeric or 0 not in numbers:
             both = is_numeric and 0 in numbers and indices == total and differ > 0
-            return cls(fits_both=both, undecided=is_numeric and labels == 0 and 0 not in numbers)
-        return cls(as_index=indices > labels)
+            undecided = is_numeric and labels == 0 and 0 not in numbers
+            return cls(count, fits_both=both, undecided=undecided)
+        return cls(count, as_index=indices > labels)
 
     def label(self, value: Any, options: Sequence[Option]) -> str | None:
         """The label of the answer of one prompt; None without one."""

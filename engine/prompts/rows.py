@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -97,9 +98,15 @@ def text_of(path: Path) -> str:
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """Number and text of each line that is not blank; errors as `text_of`."""
     # Only a line feed ends a line: JSON may contain other separators, such as U+2028.
-    for number, line in enumerate(text_of(path).split("\n"), 1):
+    text, start = text_of(path), 0
+    for number in count(1):
+        end = text.find("\n", start)
+        line = text[start : len(text) if end < 0 else end]
         if line.strip():
             yield number, line.rstrip("\r")
+        if end < 0:
+            return
+        start = end + 1
 
 
 def _jsonl(path: Path, content: Sequence[str]) -> Iterator[Row]:

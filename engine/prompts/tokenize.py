@@ -284,6 +284,13 @@ def _long_options_note(name: str, table: pl.DataFrame) -> tuple[str, ...]:
 # The table
 
 
+def prompt_count(table: pl.DataFrame) -> int:
+    """Number of prompts and orders of a table, in which the rows of each are neighbours."""
+    names = ("prompt_id", "order_seed")
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in names)
+    return int(table.select(differs.slice(1).sum()).item()) + 1
+
+
 def _table(prompts: Sequence[Prompt], rows: _Rows) -> pl.DataFrame:
     """The columns of every prompt table, then metadata columns, and the score kind."""
     shared = pl.DataFrame(

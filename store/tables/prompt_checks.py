@@ -52,10 +52,11 @@ def check_prompts(table: pl.DataFrame, count_queries: Callable[[str], int]) -> N
     if not repeated.is_empty():
         first = repeated.select(PROMPT_KEY).row(0)
         raise UsageError(f"Rows of prompts are repeated, the first: {first}.")
-    for (query_set,), part in table.group_by("query_set"):
+    for query_set in table["query_set"].unique():
         count = count_queries(str(query_set))
         token_outside = (pl.col("token") < 0).fill_null(False)
-        outside = part.filter(~pl.col("row").is_between(0, count - 1) | token_outside)
+        row_outside = ~pl.col("row").is_between(0, count - 1)
+        outside = table.filter(pl.col("query_set") == query_set, row_outside | token_outside)
         if not outside.is_empty():
             row, token = outside.select("row", "token").row(0)
             raise UsageError(

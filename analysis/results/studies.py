@@ -14,6 +14,7 @@ from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.reader import ScanCache, Scores, read_scores
 from logitbank.analysis.results import measured
 from logitbank.analysis.results.crowd import digest, model_tables
+from logitbank.analysis.results.differences import difference_finding, model_differences
 from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
@@ -90,7 +91,11 @@ def make_study(
         Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
         for each in wrong
     ]
+    differences = model_differences(family, scores, tables)
     shown, details = digest([*found[:1], *copied, *run_findings(of_runs), *found[1:]])
+    if differences is not None:
+        shown.insert(1, difference_finding(family, differences))
+        of_runs = {**of_runs, "model_differences": differences}
     of_runs = {**of_runs, **model_tables(family, result.tables())}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     return Study(

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from playwright.sync_api import Browser
+from scipy.stats import ttest_rel
 
 from logitbank.analysis.charts.chart import bare_spec, chart_caption, titled
 from logitbank.analysis.charts.curves import curves, horizontal, stacked
@@ -70,6 +71,38 @@ def test_a_crowd_has_a_row_with_a_sparkline_for_each_model(tmp_path: Path) -> No
     assert "model_groups" not in options(bank).tables
     own = pl.DataFrame({"curve": ["up"]})
     assert "curve" in latex(own), "another column of this name stays"
+
+
+def test_models_of_a_crowd_are_compared_in_pairs(tmp_path: Path) -> None:
+    """Paired t tests by SciPy over the ten prompts, adjusted for 36 pairs."""
+    bank = new_bank(tmp_path / "b")
+    rng = np.random.default_rng(3)
+    right = rng.random((9, 10)) < np.linspace(0.1, 0.9, 9)[:, None]
+    for model, own in enumerate(right):
+        rows = np.full((10, 6), -30.0)
+        rows[:, OPTIONS["yes"]], rows[:, OPTIONS["no"]] = own, ~own
+        for step in (0, 10):
+            bank.deposit(
+                (rows if step else -rows).astype(np.float32),
+                checkpoint=CheckpointId(f"m{model}", step=step), query_set=QUERY_SET.name,
+                dtype="float32",
+            )  # fmt: skip
+    study = options(bank)
+    table = study.tables["model_differences"]
+    assert len(table) == 36
+    for row in table.iter_rows(named=True):
+        one, other = (right[int(row[name][1:])] * 1.0 for name in ("model", "other_model"))
+        assert row["difference"] == pytest.approx((one - other).mean(), abs=1e-12)
+        if (one == other).all():
+            assert row["p"] == 1
+        elif (one - other).std():
+            test = ttest_rel(one, other)
+            assert row["p"] == pytest.approx(test.pvalue)
+            assert row["low"] == pytest.approx(test.confidence_interval().low)
+    differ = (table["p_holm"] <= 0.05).sum()
+    text = str(study.findings[1])
+    assert text.startswith(f"Accuracy: {differ} of 36 pairs of models differ (adjusted p ≤ 0.05).")
+    assert 0 < differ < 36
 
 
 def test_a_crowd_of_groups_has_one_row_per_model_and_another_table() -> None:

@@ -1,0 +1,111 @@
+"""Which of many models differ: the paired differences of every two at their last checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from logitbank.analysis.family import Family
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.batches import NoRowsError
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.series import CROWD, series_name
+from logitbank.analysis.stats.significance import holm
+from logitbank.analysis.stats.summary import EPSILON, Design, last_of_runs
+from logitbank.wording import counted
+
+LEVEL = 0.05
+"""Largest adjusted p value of two models that differ."""
+SCHEMA = {
+    **dict.fromkeys(("prompts", "score", "model", "run", "other_model", "other_run"), pl.String),
+    **dict.fromkeys(("difference", "low", "high", "p", "p_holm"), pl.Float64),
+    "items": pl.Int64,
+}
+
+
+def model_differences(
+    family: Family, scores: Scores, tables: Sequence[pl.DataFrame]
+) -> pl.DataFrame | None:
+    """The first measure of a family: each model and run minus each later one, over common items.
+
+    `p` is that of a paired t test with clusters as units, `p_holm` adjusted for all pairs of a
+    prompt set. None for fewer than `CROWD` models and runs, and for measures without items.
+    """
+    steps = [table.select(CHECKPOINT) for table in tables if table.columns[:3] == [*CHECKPOINT]]
+    if family.items is None or not family.measures or not steps:
+        return None
+    last = pl.concat(steps, how="vertical_relaxed").unique().sort("step", nulls_last=True)
+    last = last.group_by("model", "run", maintain_order=True).last()
+    if len(last) < CROWD:
+        return None
+    found = [
+        part
+        for name in scores.sets
+        if (part := _of_set(family, replace(scores.of(name), steps={*last["step"]}))) is not None
+    ]
+    return pl.concat(found) if found else None
+
+
+def _of_set(family: Family, scores: Scores) -> pl.DataFrame | None:
+    assert family.items is not None
+    measure = family.measures[0]
+    try:
+        items = family.items(scores)
+    except NoRowsError:
+        return None
+    items = items.pooled(*items.groups).at(last_of_runs(items))
+    design = Design(items.axes, measure)
+    if len(items.checkpoints) < 2 or not len(design.which):
+        return None
+    from scipy.special import stdtr
+
+    parts = []
+    for at in range(len(items.checkpoints) - 1):
+        rest = items.values[at + 1 :]
+        moved = design.estimates(rest, np.zeros(len(rest), np.int64), items.values[[at]])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            t = np.where(moved.error > EPSILON, np.abs(moved.value / moved.error), np.nan)
+        p = np.where(np.abs(moved.value) <= EPSILON, 1.0, 2 * stdtr(moved.degrees, -t))
+        ends = (-measure.scale * moved.low, -measure.scale * moved.high)
+        own = items.checkpoints.row(at, named=True)
+        others = items.checkpoints[at + 1 :]
+        parts.append(
+            pl.DataFrame({
+                "model": [own["model"]] * len(rest), "run": own["run"],
+                "other_model": others["model"], "other_run": others["run"],
+                "difference": -measure.scale * moved.value,
+                "low": np.minimum(*ends), "high": np.maximum(*ends), "p": p, "items": moved.items,
+            })
+        )  # fmt: skip
+    table = pl.concat(parts).with_columns(prompts=pl.lit(scores.prompts), score=pl.lit(measure.key))
+    adjusted = pl.Series(holm(table["p"].fill_nan(None)), dtype=pl.Float64)
+    return table.with_columns(p_holm=adjusted).select(
+        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
+    )
+
+
+def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
+    """The largest difference of two models, and how many pairs differ."""
+    measure = family.measures[0]
+    sizes = table["difference"].abs().fill_nan(-1.0)
+    row = table.row(int(sizes.arg_max() or 0), named=True)
+    one = series_name(row)
+    other = series_name({"model": row["other_model"], "run": row["other_run"]})
+    name, pairs = measure.text or measure.name, counted(len(table), "pair")
+    differ = int((table["p_holm"] <= LEVEL).sum())
+    p = (
+        "none"
+        if row["p_holm"] is None or row["p_holm"] != row["p_holm"]
+        else f"{row['p_holm']:.2g}"
+    )
+    return Finding(
+        text=(
+            f"{name}: {differ:,} of {pairs} of models differ "
+            f"(adjusted p ≤ {LEVEL}). Largest difference, {one} minus {other}"
+        ),
+        value=row["difference"], low=row["low"], high=row["high"],
+        form=f"+{measure.form.lstrip('+')}",
+        n=counted(row["items"], "item"), note=f"paired, adjusted p = {p}",
+    )  # fmt: skip

@@ -32,7 +32,7 @@ from logitbank.store.heads.put import put_head
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
 from logitbank.store.read.info import bank_line, info
 from logitbank.store.read.missing_scores import require_scored
-from logitbank.store.read.scan import by_option, scan
+from logitbank.store.read.scan import PromptRows, by_option, scan
 from logitbank.store.share.local import ensure_local
 from logitbank.store.share.urls import bank_url, require_new_folder, shown_url
 from logitbank.store.steps import Step, in_order
@@ -399,7 +399,7 @@ class Bank:
         require_scored_models(prompts, models, deposits, self.models)
         deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
         require_scored(self.path, prompts, deposits)
-        scores = scan(table, deposits)
+        scores = scan(PromptRows(table), deposits)
         if not whole_options:
             return scores
         query_sets = {d.query_set for d in deposits}

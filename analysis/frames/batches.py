@@ -4,7 +4,7 @@ A batch has a bounded number of rows, not of checkpoints.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from logitbank.analysis.frames.banks import check_same_prompts, no_prompts, sele
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.missing_scores import require_scored
-from logitbank.store.read.scan import scan
+from logitbank.store.read.scan import PromptRows, scan
 from logitbank.store.steps import in_order
 
 ROWS = 400_000
@@ -33,6 +33,39 @@ Place = tuple[str, str, int | None]
 """Model, run and step; null is a release."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A few checkpoints of one model and run."""
+
+    scores: "Sequence[_Scores]"
+    places: Sequence[Place]
+
+    def frame(self) -> pl.LazyFrame:
+        """One row per checkpoint, prompt, option order and option, as `Bank.scan`."""
+        frames = [
+            scan(one.prompts, deposits)
+            for one in self.scores
+            if (deposits := [d for key in self.places for d in one.deposits.get(key, ())])
+        ]
+        return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+
+    def regular(self) -> list[tuple[PromptRows, list[Deposit]]] | None:
+        """The deposits of each prompt set in the order of the checkpoints.
+
+        None unless all checkpoints have one deposit of the same query set.
+        """
+        parts = []
+        for one in self.scores:
+            own = [one.deposits.get(place, []) for place in self.places]
+            if not any(own):
+                continue
+            deposits = [each for of_place in own for each in of_place]
+            if {*map(len, own)} != {1} or len({each.query_set for each in deposits}) > 1:
+                return None
+            parts.append((one.prompts, deposits))
+        return parts
+
+
 class Batches:
     """Frames that are made each time they are read.
 
@@ -40,14 +73,14 @@ class Batches:
     was 10 to 20 MB before the first one was read.
     """
 
-    def __init__(self, make: Sequence[Callable[[], pl.LazyFrame]]) -> None:
-        self._make = make
+    def __init__(self, parts: Sequence[Batch]) -> None:
+        self.parts = parts
 
     def __len__(self) -> int:
-        return len(self._make)
+        return len(self.parts)
 
     def __iter__(self) -> Iterator[pl.LazyFrame]:
-        return (make() for make in self._make)
+        return (part.frame() for part in self.parts)
 
 
 def batches(
@@ -63,8 +96,12 @@ def batches(
     pairs = [(bank, name) for bank in banks for name in names if name in bank.prompt_sets]
     if not pairs:
         raise AbsentError(no_prompts(banks, names[0], example=names[0]))
-    select_models([bank.models for bank, _ in pairs], models, "the banks")  # raises
-    scores = [_read_scores(bank, name, models, steps) for bank, name in pairs]
+    deposits = {bank.path: bank.deposits() for bank, _ in pairs}
+    known = [[*{d.checkpoint.model for d in deposits[bank.path]}] for bank, _ in pairs]
+    select_models(known, models, "the banks")  # raises
+    scores = [
+        _read_scores(bank, name, deposits[bank.path], models, steps, coded) for bank, name in pairs
+    ]
     complete: dict[tuple[object, str], Bank] = {}
     for (bank, name), one in zip(pairs, scores, strict=True):
         for deposit in [each for own in one.deposits.values() for each in own if each.complete]:
@@ -83,7 +120,7 @@ def batches(
         own = [pair for pair in pairs if models is None or {*models} & {*pair[0].models}]
         bank, name = (own or pairs)[0]
         bank.scan(name, models=models, steps=steps)  # raises
-    return Batches([partial(_frame, scores, part, coded) for part in _divided(scores, rows)])
+    return Batches([Batch(scores, part) for part in _divided(scores, rows)])
 
 
 class NoRowsError(BankError):
@@ -116,7 +153,7 @@ def read_nonempty(frames: Iterable[F], read: Callable[[F], T]) -> Iterator[T]:
 class _Scores(NamedTuple):
     """The deposits of a prompt set in a bank: listed once, not again for each batch."""
 
-    prompts: pl.LazyFrame
+    prompts: PromptRows
     rows: Mapping[str, int]
     """Rows of one deposit for each query set; fewer if blocks are not committed."""
     deposits: Mapping[Place, list[Deposit]]
@@ -125,13 +162,15 @@ class _Scores(NamedTuple):
 def _read_scores(
     bank: Bank,
     prompts: str,
+    listed: Sequence[Deposit],
     models: Collection[str] | None,
     steps: Collection[int | None] | None,
+    coded: Collection[str],
 ) -> _Scores:
     table = bank.prompts(prompts)
     rows = dict(table.group_by("query_set").len().collect().iter_rows())
     deposits: dict[Place, list[Deposit]] = {}
-    for deposit in bank.deposits():
+    for deposit in listed:
         checkpoint = deposit.checkpoint
         if (
             deposit.query_set in rows
@@ -141,18 +180,7 @@ def _read_scores(
             place = (checkpoint.model, checkpoint.run, checkpoint.step)
             deposits.setdefault(place, []).append(deposit)
     require_scored(bank.path, prompts, [each for own in deposits.values() for each in own])
-    return _Scores(table, rows, deposits)
-
-
-def _frame(
-    scores: Sequence[_Scores], part: Sequence[Place], coded: Collection[str]
-) -> pl.LazyFrame:
-    frames = [
-        scan(one.prompts, deposits, coded=coded)
-        for one in scores
-        if (deposits := [d for key in part for d in one.deposits.get(key, ())])
-    ]
-    return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+    return _Scores(PromptRows(table, coded), rows, deposits)
 
 
 def _divided(scores: Sequence[_Scores], rows: int) -> Iterator[list[Place]]:

@@ -14,6 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.frames.batches import (
+    Batch,
+    Batches,
     NoRowsError,
     read_nonempty,
 )
@@ -27,6 +29,7 @@ from logitbank.analysis.frames.expressions import (
 )
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
 from logitbank.errors import BankError, UsageError
+from logitbank.store.read.scan import PromptRows
 from logitbank.wording import checkpoint_name
 
 COLUMNS = (
@@ -35,6 +38,8 @@ COLUMNS = (
 )
 CODED = ("model", "run", "prompt_id", "sentence_id", "option", "stereotype", "asked")
 """Text columns; as codes they take a third of the time to read."""
+_OF_PROMPTS = ("prompt_id", "order_seed", "option", "is_answer", "sentence_id", "paired")
+_OF_ANSWERS = ("rank", "ties", "exact", "logsumexp")
 T = TypeVar("T")
 
 
@@ -47,6 +52,10 @@ class FairnessLabels(NamedTuple):
 
 
 LABELS = FairnessLabels()
+_CODES = {
+    "option": pl.col("option").cast(pl.Enum(LABELS), strict=False).to_physical(),
+    "is_answer": pl.col("is_answer").fill_null(False),
+}
 
 
 @dataclass(frozen=True)  # without slots, because it caches clusters and pairs for every batch
@@ -145,7 +154,6 @@ def score_arrays(
     BankError
         No rows, a prompt without one of its options, or a logit that is not finite.
     """
-    rank, middle = vocabulary_rank(), vocabulary_rank(ties="midrank")
     names = frame.collect_schema().names()
     if missing := [name for name in (*COLUMNS, *columns) if name not in names]:
         raise UsageError(
@@ -155,26 +163,31 @@ def score_arrays(
     rows = frame.select(
         pl.col("model", "run", "prompt_id", *columns).cast(pl.Categorical),
         *("step", "order_seed", "sentence_id", "paired", "logit", "rank", "ties", "exact"),
-        option=pl.col("option").cast(pl.Enum(LABELS), strict=False).to_physical(),
         logprob="logprob" if "logprob" in names else pl.lit(float("nan")),
-        is_answer=pl.col("is_answer").fill_null(False),
+        **_CODES,
     ).collect(engine="streaming")
     if rows.is_empty():
         raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
     if count := rows["prompt_id"].null_count():
         raise UsageError(f"{count:,} rows have no prompt_id. Every score needs one.")
     _check_options(rows["option"], frame)
-    answers = rows.filter("is_answer").select(
+    answers = _answers(rows.filter("is_answer"))
+    return _dense(rows, answers, axes, columns)
+
+
+def _answers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ranks of the rows that are answers."""
+    rank, middle = vocabulary_rank(), vocabulary_rank(ties="midrank")
+    return rows.select(
         rank=pl.when(everything_ties()).then(middle).otherwise(rank),
         top=unique_maximum(),
         tied=tied_others() > 0,
         inexact=~pl.col("exact"),
     )
-    return _dense(rows, answers, axes, columns)
 
 
 def map_score_arrays(
-    frames: Iterable[pl.LazyFrame],
+    frames: Batches | Iterable[pl.LazyFrame],
     prepare: Callable[[PromptAxes], Callable[[ScoreArrays], T]],
     *,
     columns: Sequence[str] = (),
@@ -191,14 +204,20 @@ def map_score_arrays(
         As `score_arrays`.
     """
     axes: PromptAxes | None = None
+    complete = _CompleteArrays(columns)
+    parts: Iterable[Batch | pl.LazyFrame] = frames.parts if isinstance(frames, Batches) else frames
 
-    def read(frame: pl.LazyFrame) -> ScoreArrays:
-        return score_arrays(frame, axes=axes, columns=columns)
+    def read(part: Batch | pl.LazyFrame) -> ScoreArrays:
+        if isinstance(part, Batch):
+            if (arrays := complete.read(part, axes)) is not None:
+                return arrays
+            part = part.frame()
+        return score_arrays(part, axes=axes, columns=columns)
 
     while True:
         function: Callable[[ScoreArrays], T] | None = None
         results, wider = [], False
-        for arrays in read_nonempty(frames, read):
+        for arrays in read_nonempty(parts, read):
             wider |= axes is not None and arrays.axes is not axes
             axes = arrays.axes
             if not wider:
@@ -209,14 +228,83 @@ def map_score_arrays(
             return results
 
 
-def _dense(
-    rows: pl.DataFrame,
-    answers: pl.DataFrame,
-    known: PromptAxes | None,
-    columns: Sequence[str],
-) -> ScoreArrays:
-    """`answers` contains the ranks of the rows that are answers, in their order."""
-    checkpoints, c = _checkpoint_codes(rows)
+class _Cells(NamedTuple):
+    """Where the scores of each checkpoint are in dense arrays."""
+
+    axes: PromptAxes
+    place: Codes
+    """(n,) in (s, p, o)."""
+    correct: Codes
+    """(k,) which of the n are answers."""
+    target: Codes
+    """(k,) in (s, p)."""
+
+
+class _CompleteArrays:
+    """Reads checkpoints that have every score, whose places are searched once per query set."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._known: dict[str, tuple[PromptAxes | None, _Cells]] = {}
+
+    def read(self, batch: Batch, axes: PromptAxes | None) -> ScoreArrays | None:
+        """The arrays of a batch; None if `score_arrays` must read and check its rows."""
+        parts = batch.regular()
+        if parts is None or len(parts) != 1:
+            return None
+        ((prompts, deposits),) = parts
+        cells = self._cells(prompts, deposits[0].query_set, axes)
+        if cells is None:
+            return None
+        of_answers = dict.fromkeys(_OF_ANSWERS, cells.correct)
+        values = prompts.matrices(deposits, {"logit": None, **of_answers})
+        if values is None or not np.isfinite(values["logit"]).all():
+            return None
+        checkpoints = pl.DataFrame(
+            batch.places,
+            schema={"model": pl.String, "run": pl.String, "step": pl.Int64},
+            orient="row",
+        )
+        number, axes = len(deposits), cells.axes
+        shape = (number, len(axes.seeds), len(axes.prompts))
+        logits = np.full((*shape, len(LABELS)), np.nan)
+        logits.reshape(number, -1)[:, cells.place] = values["logit"]
+        logprob = values["logit"][:, cells.correct].astype(np.float64) - values["logsumexp"]
+        flat = {name: values[name].ravel() for name in _OF_ANSWERS}
+        answers = _answers(pl.DataFrame({**flat, "logprob": logprob.ravel()}))
+        ranks, flags = np.full(shape, np.nan), np.zeros((3, *shape), bool)
+        for name, to in zip(("rank", "top", "tied", "inexact"), (ranks, *flags), strict=True):
+            own = answers[name].to_numpy().reshape(logprob.shape)
+            to.reshape(number, -1)[:, cells.target] = own
+        return ScoreArrays(checkpoints, axes, logits, ranks, *flags)
+
+    def _cells(self, prompts: PromptRows, query_set: str, axes: PromptAxes | None) -> _Cells | None:
+        known = self._known.get(query_set)
+        if known is not None and (known[0] is axes or known[1].axes is axes):
+            return known[1]
+        names = [*(each for each in COLUMNS if each in _OF_PROMPTS), *self._columns]
+        if not {*names} <= {*prompts.schema}:
+            return None
+        rows = prompts.table(query_set, names).with_columns(
+            pl.col("prompt_id", *self._columns).cast(pl.Categorical), **_CODES
+        )
+        options = rows["option"]
+        if rows["prompt_id"].null_count() or options.n_unique() != len(LABELS):
+            return None
+        if options.null_count():
+            return None
+        found = _places(rows, axes, self._columns)
+        size = len(found.axes.seeds) * len(found.axes.prompts)
+        number = np.bincount(found.place, minlength=size * len(LABELS)).reshape(size, -1)
+        per_prompt = number.sum(axis=1)
+        if number.max() > 1 or not np.isin(per_prompt, (0, len(LABELS))).all():
+            return None
+        self._known[query_set] = axes, found
+        return found
+
+
+def _places(rows: pl.DataFrame, known: PromptAxes | None, columns: Sequence[str]) -> _Cells:
+    """Axes of rows of one checkpoint, merged with the known ones, and the place of each row."""
     seeds, s = _seed_codes(rows["order_seed"])
     prompts, p = _prompt_codes(rows, columns)
     option = rows["option"].to_numpy()
@@ -226,19 +314,25 @@ def _dense(
         axes = known.merged(axes)
         s = np.array([axes.seeds.index(seed) for seed in seeds])[s]
         p = axes.prompts["prompt_id"].search_sorted(prompts["prompt_id"]).to_numpy()[p]
+    cell = s.astype(np.int64) * len(axes.prompts) + p
+    return _Cells(axes, cell * len(LABELS) + option, correct, cell[correct])
+
+
+def _dense(
+    rows: pl.DataFrame,
+    answers: pl.DataFrame,
+    known: PromptAxes | None,
+    columns: Sequence[str],
+) -> ScoreArrays:
+    """`answers` contains the ranks of the rows that are answers, in their order."""
+    checkpoints, c = _checkpoint_codes(rows)
+    axes, index, correct, target = _places(rows, known, columns)
     shape = (len(checkpoints), len(axes.seeds), len(axes.prompts))
-    # In place: arrays of one number per row are 60 MB each, and fresh pages cost more than sums.
-    cell = c
-    for size, codes in ((shape[1], s), (shape[2], p)):
-        cell *= size
-        cell += codes
-    index = cell * len(LABELS)
-    index += option
+    target += c[correct] * (shape[1] * shape[2])
+    index += c * (shape[1] * shape[2] * len(LABELS))
     logits = np.full((*shape, len(LABELS)), np.nan)
     logits.reshape(-1)[index] = rows["logit"].to_numpy()
-    del index
     _check_cells(logits, rows, checkpoints=checkpoints, prompts=axes.prompts)
-    target = cell[correct]
     ranks = np.full(shape, np.nan)
     ranks.reshape(-1)[target] = answers["rank"].to_numpy()
     flags = []

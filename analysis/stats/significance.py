@@ -168,18 +168,19 @@ def benjamini_hochberg(p: ArrayLike) -> Floats:
 
     References
     ----------
-    Benjamini and Hochberg 1995: `scipy.stats.false_discovery_control`.
+    Benjamini and Hochberg 1995.
 
     Examples
     --------
     >>> benjamini_hochberg([0.01, 0.04, np.nan, 0.03]).round(4).tolist()
     [0.03, 0.04, nan, 0.04]
     """
-    from scipy import stats
-
     values = np.array(p, np.float64)
-    tested = ~np.isnan(values)
-    values[tested] = stats.false_discovery_control(values[tested])
+    tested = np.flatnonzero(~np.isnan(values))
+    n = len(tested)
+    descending = tested[np.argsort(values[tested], kind="stable")[::-1]]
+    scaled = values[descending] * (n / np.arange(n, 0, -1))
+    values[descending] = np.minimum(np.minimum.accumulate(scaled), 1)
     return values
 
 

@@ -31,7 +31,9 @@ from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.parquet import PARQUET_ERRORS
 from logitbank.store.tables import prompt_tables, query_tables, token_texts
 
-_ORDER = ("query", "kind", "rank", "token")
+_ORDER = ("query", "kind", pl.when(pl.col("kind") == "top").then("rank"), "token")
+"""Options by token, so that those of all deposits of a query set are in the same order; the highest
+entries by rank."""
 
 
 class DepositWriter:

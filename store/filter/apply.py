@@ -25,7 +25,7 @@ from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import AT_ONCE, Listed, top
-from logitbank.store.format.index import object_deposit, object_head
+from logitbank.store.format.index import object_deposit
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.schema import (
     COUNTS,
@@ -35,6 +35,7 @@ from logitbank.store.format.schema import (
     Json,
     Keep,
 )
+from logitbank.store.heads.stored import FOLDER as HEADS
 from logitbank.store.progress import Advance, Progress, counting
 from logitbank.store.read.missing_scores import missing_options
 from logitbank.store.share.copying import Part, copy
@@ -128,7 +129,7 @@ def new_bank(source: Bank, out: str | Path, models: Iterable[str]) -> Bank:
     tables = {
         path: value
         for path, value in chosen(source.path).items()
-        if object_deposit(path) is None and object_head(path) is None
+        if object_deposit(path) is None and not path.startswith(f"{HEADS}/")
     }
     copy([Part(Source(source.path), tables, {*models})], Folder(Path(out)))
     return Bank.open(out)

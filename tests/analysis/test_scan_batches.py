@@ -22,15 +22,17 @@ from logitbank.analysis import (
 from logitbank.analysis.families.options import options
 from logitbank.analysis.frames import batches as frame_batches
 from logitbank.analysis.frames.batches import evenly
+from logitbank.analysis.frames.gender_answers import read_winobias
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.frames.score_arrays import CODED
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId
 from tests.support import small_banks, stereoset_cases, unqover_cases
-from tests.support.evaluation_banks import whole_bank
+from tests.support.evaluation_banks import whole_bank, winobias_bank
 from tests.support.fairness_cases import random_frame
 from tests.support.row_scores import scores_of
+from tests.support.small_banks import recommit
 
 MEMORY = """
 import json, sys
@@ -339,9 +341,9 @@ def test_a_frame_is_built_on_first_use(tmp_path: Path, monkeypatch: pytest.Monke
     made: list[list[int | None]] = []
     scan = frame_batches.scan
 
-    def watched(prompts, deposits, *, coded):
+    def watched(prompts, deposits):
         made.append([deposit.checkpoint.step for deposit in deposits])
-        return scan(prompts, deposits, coded=coded)
+        return scan(prompts, deposits)
 
     monkeypatch.setattr(frame_batches, "scan", watched)
     bank = bank_of(tmp_path / "a", range(5))
@@ -352,3 +354,25 @@ def test_a_frame_is_built_on_first_use(tmp_path: Path, monkeypatch: pytest.Monke
         assert len(made) == len(steps) + 1
         steps.append(frame.collect()["step"].unique().sort().to_list())
     assert steps == made == [[0, 1], [2, 3], [4]]
+
+
+def test_arrays_of_files_are_those_of_rows_whatever_the_order_of_a_file(tmp_path: Path) -> None:
+    bank = Bank.open(winobias_bank(tmp_path / "b", steps=5))
+    rows = read_winobias(scores_of(bank.scan("winobias", steps=[0, 1, 2, 3, 4])))
+
+    def assert_same() -> None:
+        found = read_winobias(Scores([bank], ("winobias",)))
+        np.testing.assert_array_equal(found.items.values, rows.items.values)
+        assert found.items.checkpoints.equals(rows.items.checkpoints)
+        assert (found.tied.tolist(), found.inexact.tolist()) == (
+            rows.tied.tolist(), rows.inexact.tolist()
+        )  # fmt: skip
+
+    assert_same()
+    path = bank.deposits()[2].path
+    file = path / "scores" / "all.parquet"
+    scores = pl.read_parquet(file)
+    scores.sort("query", "kind", "rank", "token").write_parquet(file)  # as another writer
+    recommit(path, "scores/all.parquet")
+    assert not pl.read_parquet(file)["token"].equals(scores["token"])
+    assert_same()

@@ -14,7 +14,7 @@
 # make docs   the site in build/docs/index.html; a broken link is an error
 # make demo   train the demo's models, fill a bank and write its report, in demo/
 # make real   the same with SmolLM2-135M and a BERT, fine-tuned here; ten minutes
-# make bench  measure the figures of docs/benchmarks.md again
+# make bench  measure the figures of docs/benchmarks.md again, beside the last release
 # make clean  remove what these commands made, and the environment
 
 # With this variable, every process that a test starts would compile the sources again, and each

@@ -85,7 +85,7 @@ def _measured(
     The code of `base` takes turns with this one.
     """
     command = [sys.executable, "-m", "bench.offline", work, *map(str, arguments)]
-    rows = [_in_turn(command, base, turn) for turn in range(rounds)]
+    rows = [in_turn(command, base, turn) for turn in range(rounds)]
     seconds, peaks = ([each[which] for each, *_ in rows] for which in (0, 1))
     before_s = before_mb = None
     if base is not None and (earlier := [each for _, each in rows if each is not None]):
@@ -97,7 +97,7 @@ def _measured(
     yield Figure(name, peak, "MB", f"≤ {most_mb:g} MB", met, peaks, base=before_mb, **by)
 
 
-def _in_turn(
+def in_turn(
     command: list[str], base: Base | None, turn: int
 ) -> tuple[tuple[float, float], tuple[float, float] | None]:
     """Seconds and output of a process of this code and one of `base`, in alternating order.
@@ -145,7 +145,7 @@ def _seconds_of(
     name: str, command: list[str], most_s: float, rounds: int, base: Base | None, detail: str
 ) -> Figure:
     """Seconds of a command of logitbank, also by `base`."""
-    rows = [_in_turn(command, base, turn) for turn in range(rounds)]
+    rows = [in_turn(command, base, turn) for turn in range(rounds)]
     seconds = [own for (own, _), _ in rows]
     earlier = [each[0] for _, each in rows if each is not None]
     took = median(seconds)
@@ -232,7 +232,7 @@ def _info(bank: str) -> None:
 def _show(bank: str) -> None:
     from logitbank import show
 
-    assert len(show(bank).table)
+    assert len(show(bank, prompts="winobias").table)
 
 
 def _nothing(bank: str, suite: str, data: str) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,10 +12,11 @@ from typing import Any
 import pytest
 
 from bench import __main__ as bench
-from bench import gpu
+from bench import base, gpu
 from bench.figures import Figure, markdown, saved
 from bench.gpu_kernels import attention_error
 from bench.models import series
+from bench.offline import in_turn
 from bench.one_run import one_run, whole_run
 from bench.rows import rows
 from bench.workload import workload
@@ -207,6 +210,40 @@ def test_the_page_shows_the_latest_figure_and_whether_a_gpu_was_used() -> None:
     assert "| a | 1 s |" not in page(old, new)
     assert "No figure was measured on a GPU" in page(old)
     assert "No figure was measured on a GPU" not in page(old, card)
+
+
+def test_the_last_release_is_measured_in_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier revision, which is a repository of its own here, with other code."""
+    root, git = tmp_path / "root", ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")
+    for name in ("api", "engine"):
+        (root / name).mkdir(parents=True)
+        (root / name / "__init__.py").write_text(f"where = {name!r}")
+    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    subprocess.run([*git, "add", "."], cwd=root, check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], cwd=root, check=True)
+    monkeypatch.setattr(base, "ROOT", root)
+    assert base.last_release() == ""
+    subprocess.run([*git, "tag", "v1"], cwd=root, check=True)
+    assert base.last_release() == "v1"
+    code = "import logitbank, logitbank.engine as e; print(len(getattr(e, 'where', '')))"
+    command = [sys.executable, "-c", code]
+    with base.checked_out("v1", tmp_path) as earlier:
+        _, none = in_turn(command, None, 0)
+        assert none is None
+        for turn in (0, 1):
+            own, other = in_turn(command, earlier, turn)
+            assert other is not None
+            assert (own[1], other[1]) == (0, len("engine")), "each its own package"
+    assert not earlier.folder.exists()
+    with pytest.raises(SystemExit, match="--base 'v2' cannot be checked out"):
+        with base.checked_out("v2", tmp_path):
+            pass
+    figure = Figure("a", 2, "s", base=4, revision="v1")
+    assert figure.line() == "a: 2 s (v1: 4 s)"
+    run = {"figures": [asdict(figure)], "hardware": {"cpu": "x"}, "time": "2026-01-01"}
+    assert "| a | 2 s | 4 s (v1) |" in markdown([run])
 
 
 def test_the_page_has_the_saved_results() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 
@@ -158,3 +159,36 @@ def test_words_are_single_tokens_of_real_vocabularies(
     first = found.table.filter(sentence_id=0)
     assert first["continuation"].to_list() == words
     assert len(found.queries) == len(SENTENCES) * len(words) // 2  # one for both versions
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_two_versions_of_sentences_in_a_file(tmp_path: Path, masked: bool) -> None:
+    """The score of a sentence is the difference of its versions, token by token."""
+    suite = tmp_path / "suite" / "step0"
+    make_checkpoint(suite, seed=0, architecture="bert" if masked else "gpt_neox")
+    (write_masked_tokenizer if masked else write_tokenizer)(suite)
+    path = tmp_path / "cs.csv"
+    path.write_text(
+        "GEST_ID,Masculine,Feminine,Stereotype\n1,he was tired,she was tired,8.0\n"
+        "2,the nurse said he,the nurse said she,3\n"
+    )
+    made = prompt_set(f"gest:file={path}")
+    assert made.name == "gest-cs"
+    extract(
+        tmp_path / "b.zarr", suites=str(tmp_path / "suite"), prompts=made, engine="transformers"
+    )
+    bank = Bank.open(tmp_path / "b.zarr")
+    sums = (
+        bank.scan(prompts="gest-cs")
+        .group_by("sentence_id", "version")
+        .agg(pl.col("logprob").mean() if masked else pl.col("logprob").sum())
+        .collect()
+    )
+    by_version = {row[:2]: row[2] for row in sums.rows()}
+    found = scores(tmp_path / "b.zarr")
+    assert [row[:2] for row in found] == [(1, 0), (1, 1)]
+    for _, i, score in found:
+        assert score == pytest.approx(by_version[i, "male"] - by_version[i, "female"])
+    path.write_text("masculine,feminine,stereotype\na,a,3\nb,c,17\n")
+    with pytest.raises(PromptError, match=r"(?s)not two versions .*stereotype is '?17"):
+        prompt_set(f"gest:file={path}")

@@ -108,8 +108,9 @@ class Family:
         if returned[1] == "Any":
             return None if self.tables else ["measures", *SHARED_TABLES]
         result = getattr(import_module(f"{self.analyze.__module__}.metric"), returned[1])
-        names = import_module(f"{__package__}.results.tables").table_names
-        return [*names(result), *SHARED_TABLES]
+        from logitbank.analysis.results.tables import table_names
+
+        return [*table_names(result), *SHARED_TABLES]
 
     @property
     def several_prompts(self) -> bool:

@@ -130,7 +130,8 @@ def _write(root: Path, name: str, table: pl.DataFrame, revision: int) -> str:
     digest = content_digest(table)
     path = objects.plain_path(root, f"prompts/{folder_name(name)}-{digest}.parquet")
     if not path.exists():
-        write_table(root, path, table, {})
+        # Again under the lock: another writer may have stored another version meanwhile.
+        write_table(root, path, table, {}, partial(require_unchanged, root, name, table))
     return digest
 
 

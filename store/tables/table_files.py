@@ -3,7 +3,7 @@
 import hashlib
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -79,13 +79,22 @@ def _spans(column: pl.Series) -> Iterator[tuple[int, int]]:
             yield first, min(first + step, end)
 
 
-def write_table(root: Path, path: Path, frame: pl.DataFrame, metadata: dict[str, str]) -> None:
-    """Store a frame as a Parquet file of a bank; an existing file stays."""
+def write_table(
+    root: Path,
+    path: Path,
+    frame: pl.DataFrame,
+    metadata: dict[str, str],
+    check: Callable[[], object] = lambda: None,
+) -> None:
+    """Store a frame as a Parquet file of a bank; an existing file stays.
+
+    `check` is called under the lock of the bank's tables: what it refuses is not written.
+    """
     buffer = io.BytesIO()
     frame.write_parquet(
         buffer, compression="zstd", metadata=metadata, row_group_size=_group_rows(frame)
     )
-    put_table(root, path, buffer.getvalue())
+    _put_table(root, path, buffer.getvalue(), check)
 
 
 def _group_rows(frame: pl.DataFrame) -> int | None:
@@ -98,12 +107,13 @@ def _group_rows(frame: pl.DataFrame) -> int | None:
     return None if total <= GROUP_BYTES else max(1, len(frame) * GROUP_BYTES // total)
 
 
-def put_table(root: Path, path: Path, data: bytes) -> None:
+def _put_table(root: Path, path: Path, data: bytes, check: Callable[[], object]) -> None:
     """Store the bytes of a Parquet file with their digest beside; an existing file stays."""
     objects.make_folders(root, path.parent)
     digest = objects.compute_digest(data).sha256
     with disk.naming_full(path, len(data)), locks.locked(root / ".lock"):
         if not path.exists():
+            check()
             beside = digest_file(path)
             beside.unlink(missing_ok=True)
             # The digest first: readers ignore it without a table.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -209,3 +210,21 @@ def test_a_copy_follows_its_bank(tmp_path: Path) -> None:
     write_set(bank, prompt_table().head(4))
     push(bank.path, tmp_path / "copy")
     assert ids(Bank.open(tmp_path / "copy")) == {"p0", "p1"}
+
+
+def test_of_two_writers_of_different_versions_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = new_bank(tmp_path / "b")
+    before, write_table = prompt_table(topic="a", weight=0.5), prompt_tables.write_table
+
+    def overtaken(*arguments: Any) -> None:
+        monkeypatch.setattr(prompt_tables, "write_table", write_table)
+        bank.add_prompts("own", before)
+        write_table(*arguments)
+
+    monkeypatch.setattr(prompt_tables, "write_table", overtaken)
+    with pytest.raises(UsageError, match="another 'answer'"):
+        bank.add_prompts("own", CHANGES["answer"]())
+    assert bank.prompts("own").collect().equals(before)
+    assert verify(bank.path) == ()

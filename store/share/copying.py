@@ -109,9 +109,13 @@ def copy(
     fills = published and len(parts) == 1 and seals <= {*parts[0].objects}
 
     def root(current: bytes | None) -> bytes:
+        if current is not None and not index.is_sound(
+            "zarr.json", current.decode(errors="replace")
+        ):
+            raise DamagedError(f"{target.url}/zarr.json is damaged. Run `logitbank verify`.")
         return root_document(current, incoming, place=target.url, published=published, fills=fills)
 
-    before = target.root()
+    before = target.root() if "zarr.json" in stored else None
     root(before)  # raises before anything is sent
     target.put_root(root)
     kept: dict[str, Object] = {}

@@ -201,9 +201,7 @@ def load_tasks(
     UsageError
         No such task, a folder that does not exist, or data that cannot be loaded.
     """
-    include = include or os.environ.get("LOGITBANK_TASKS")
-    if include is not None and not Path(include).is_dir():
-        raise UsageError(f"Folder {include} with tasks does not exist.")
+    include = task_folder(include)
     with quiet():
         manager = _manager_with(name, include)
     if name not in manager.all_tasks:
@@ -223,11 +221,24 @@ def load_tasks(
     return Tasks(name, loaded["tasks"], loaded["groups"], limit)
 
 
-def _manager_with(name: str, include: str | Path | None) -> Any:
+def task_folder(include: str | Path | None) -> str | None:
+    """The folder with tasks of the user: `include`, or that of the environment.
+
+    Raises
+    ------
+    UsageError
+        It does not exist.
+    """
+    include = include or os.environ.get("LOGITBANK_TASKS")
+    if include is not None and not Path(include).is_dir():
+        raise UsageError(f"Folder {include} with tasks does not exist.")
+    return None if include is None else str(Path(include).resolve())
+
+
+def _manager_with(name: str, folder: str | None) -> Any:
     """The index of the folder; or of the harness and the folder, if the name needs it."""
     from lm_eval.tasks import TaskManager
 
-    folder = None if include is None else str(Path(include).resolve())
     if folder is not None:
         own = TaskManager(include_path=folder, include_defaults=False)
         if _has_all(own, name):

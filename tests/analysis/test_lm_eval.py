@@ -11,7 +11,7 @@ import pytest
 
 import logitbank
 from logitbank import harness
-from logitbank.analysis.families.lm_eval.metric import read_items
+from logitbank.analysis.families.lm_eval import metric
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.harness import read_harness
 from logitbank.engine.prompts.check import prompts_check
@@ -167,7 +167,7 @@ def test_items_of_a_comparison_are_the_documents(
     bank: Bank, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGITBANK_TASKS", str(tasks))
-    items = read_items(Scores([bank], ("lm-eval:python",)))
+    items = metric.read_items(Scores([bank], ("lm-eval:python",)))
     assert set(items.axes["metric"]) == {"first", "gap"}
     assert set(items.axes["item"]) == {str(i) for i in range(10)}
     found = logitbank.compare(
@@ -262,7 +262,30 @@ def test_another_configuration_is_noted(bank: Bank, tasks: Path, tmp_path: Path)
     config["metric_list"].pop()  # a new question to old requests
     (other / "words.yaml").write_text(json.dumps(config))
     study = logitbank.lm_eval(bank, prompts=["lm-eval:words"], include=str(other), bootstrap=0)
-    assert "configuration of words differs" in " ".join(study.missing)
+    (note,) = (each for each in study.missing if "configurations" in each)
+    assert note.endswith("at extraction: words. The bank has all their requests.")
+    assert set(study.result.lm_eval["metric"]) == {"perplexity"}
+
+
+def test_tasks_of_a_group_are_loaded_once_for_all_its_sets(
+    bank: Bank, tasks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison reads one prompt set after the other."""
+    from lm_eval.tasks import TaskManager
+
+    loads = []
+    load = TaskManager.load
+
+    def counted(self: TaskManager, names: list[str]) -> Any:
+        loads.append(names)
+        return load(self, names)
+
+    monkeypatch.setattr(TaskManager, "load", counted)
+    metric._tasks.cache_clear()
+    monkeypatch.setenv("LOGITBANK_TASKS", str(tasks))
+    for name in ("lm-eval:weighted/jobs", "lm-eval:weighted/info", "lm-eval:weighted/jobs"):
+        assert len(metric.read_items(Scores([bank], (name,))).axes)
+    assert loads == [["weighted"]]
 
 
 def test_without_the_harness_one_line_says_what_to_install(tmp_path: Path) -> None:

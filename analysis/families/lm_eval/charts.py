@@ -35,7 +35,9 @@ def _chart(table: pl.DataFrame, tasks: int) -> Chart:
         "value", row["metric"], ("low", "high"), "share" if shares else "linear", chance
     )
     plot: Chart = curves(table, axis, measure, tooltip={"Documents": "documents"})
-    bands = " Bands: 95% confidence intervals over documents." if table["low"].count() else ""
+    bands = (
+        " Bands: 95% confidence intervals over documents." if table["low"].is_finite().any() else ""
+    )
     caption = f"{row['metric']} of {row['task']} (filter {row['filter']}) over training.{bands}"
     if chance is not None:
         plot = alt.layer(plot, horizontal(chance)).properties(height=HEIGHT)

@@ -6,6 +6,8 @@ The harness evaluates each checkpoint with a model that answers from the bank.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 SETTINGS = ("lm_eval", "task", "task_version", "task_config", "num_fewshot", "fewshot_seed")
 """Columns that describe the requests of a prompt set, each with one value."""
+NAMED = 4
+"""Tasks in a note."""
 Place = tuple[str, str, Step]
 """Model, run and step."""
 
@@ -214,28 +218,41 @@ def _by_name(sets: Sequence[TaskScores]) -> list[list[TaskScores]]:
 
 
 def _loaded(sets: Sequence[TaskScores], include: str | None) -> "Tasks":
-    from logitbank.harness import load_tasks
+    from logitbank.harness import task_folder
 
-    first = sets[0].settings
-    name = re.sub(r":\w+=.*", "", first["lm_eval"])
-    tasks = load_tasks(
-        name, include=include, fewshot_seed=first["fewshot_seed"], limit=first.get("limit")
-    )
+    first, folder = sets[0].settings, task_folder(include)
+    files = () if folder is None else (each for each in Path(folder).rglob("*") if each.is_file())
+    changed = max((file.stat().st_mtime_ns for file in files), default=0)
+    tasks = _tasks(first["lm_eval"], folder, first["fewshot_seed"], first.get("limit"), changed)
     for each in sets:
         if each.task not in tasks.tasks:
-            raise UsageError(f"Task {each.task!r} is not in {name} of this version of the harness.")
+            raise UsageError(
+                f"Task {each.task!r} is not in {tasks.name} of this version of the harness."
+            )
         tasks.tasks[each.task].set_config("num_fewshot", each.settings["num_fewshot"])
     return tasks
 
 
+@lru_cache(maxsize=4)
+def _tasks(spec: str, folder: str | None, seed: int, limit: int | None, _: int) -> "Tasks":
+    """The tasks of a name and its options, loaded once for all prompt sets and checkpoints.
+
+    The last argument is the time of the latest change in the folder.
+    """
+    from logitbank.harness import load_tasks
+
+    name = re.sub(r":\w+=.*", "", spec)
+    return load_tasks(name, include=folder, fewshot_seed=seed, limit=limit)
+
+
 def _changed(tasks: "Tasks", sets: Sequence[TaskScores]) -> Iterator[str]:
-    for each in sets:
-        if tasks.digest(each.task) != each.settings["task_config"]:
-            yield (
-                f"The configuration of {each.name} differs from that at extraction (version "
-                f"{each.settings['task_version']}, now {tasks.version(each.task)}). The bank has "
-                "all its requests."
-            )
+    names = [each.name for each in sets if tasks.digest(each.task) != each.settings["task_config"]]
+    if names:
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        yield (
+            f"Task configurations that differ from those at extraction: {', '.join(names[:NAMED])}"
+            f"{more}. The bank has all their requests."
+        )
 
 
 def _results(

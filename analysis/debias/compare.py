@@ -144,13 +144,23 @@ def debias_compare(
         result=result,
         findings=tuple(comparison_findings(result)),
         missing=(*_missing(result), *excluded),
-        cautions=(COST,),
+        cautions=(COST, *_seen(loaded)) if len(measures) else (COST,),
         title=f"Debiasing: {', '.join(dict.fromkeys(source.base for source in sources))}",
         description="Filters and a prefix: bias, and the cost in language modelling.",
         banks=[opened],
         screen={"comparison": SCREEN},
         make_charts=comparison_charts,
     )
+
+
+def _seen(loaded: Sequence[tuple[str, Filter]]) -> Iterator[str]:
+    """A caution about each filter that was trained on the instances that measure it."""
+    for name, each in loaded:
+        if "split" in each.about and each.about["split"] is None:
+            yield (
+                f"Filter {name} was trained on all instances. Its mean |C| is of instances that it "
+                "has seen, and says nothing about others."
+            )
 
 
 def _unfiltered(bank: Bank, models: Sequence[str] | None, k: int) -> list[_Source]:

@@ -1,6 +1,7 @@
 """The findings of training a filter, and of comparing filters."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from logitbank.analysis.debias.results import (
 )
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.candidates import PLAIN
+from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.results.series import Row, about, from_row, size
 from logitbank.wording import counted, step_name
 
@@ -98,8 +100,8 @@ def comparison_findings(result: DebiasComparison) -> list[Finding]:
     few, many = list[Finding](), list[Finding]()
     for share, finding in _inside(last):
         (few if share < FEW else many).append(finding)
-    rows = (each for row in last.to_dicts() for each in _row(row, last))
-    return [*few, *_best(last), *_transfer(last), *many, *rows]
+    rows = (each for row in last.to_dicts() for each in _row(row, last, result.unqover))
+    return [*few, *_best(last, result.unqover), *_transfer(last), *many, *rows]
 
 
 def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
@@ -118,7 +120,26 @@ def _inside(last: pl.DataFrame) -> Iterator[tuple[float, Finding]]:
         yield share, Finding(text=text, **about(row))
 
 
-def _best(last: pl.DataFrame) -> Iterator[Finding]:
+def measured_split(unqover: pl.DataFrame, row: Row) -> pl.DataFrame:
+    """The rows of UnQover from which a row of the comparison is: those of the test part, if the
+    prompts have one, and otherwise of all instances; one of each category."""
+    own = unqover.filter(same_as(row, ("model", "run", "step", "filter", "label")))
+    test = own.filter(split="test")
+    return test if len(test) else own.filter(split="all")
+
+
+def _basis(unqover: pl.DataFrame, row: Row) -> dict[str, Any]:
+    """Sample size of a mean |C|, and its interval if it is of one category."""
+    rows = measured_split(unqover, row)
+    if rows.is_empty():
+        return {}
+    n = counted(int(rows["instances"].sum()), "instance")
+    n += " of the test part" * (rows["split"][0] == "test")
+    ends = {end: rows.row(0, named=True).get(f"abs_c_{end}") for end in ("low", "high")}
+    return {"n": n, **(ends if len(rows) == 1 else {})}
+
+
+def _best(last: pl.DataFrame, unqover: pl.DataFrame) -> Iterator[Finding]:
     """The trained filter, or eraser, with the smallest |C|, compared with no filter."""
     changed = last.filter(pl.col("filter").is_in([TRAINED, ERASED]))
     if changed.is_empty():
@@ -131,7 +152,8 @@ def _best(last: pl.DataFrame) -> Iterator[Finding]:
     text = f"{row['label']}: mean |C| {base['abs_c']:.4f} → {row['abs_c']:.4f}"
     if row["lms"] is not None and base["lms"] is not None:
         text += f", lms {base['lms']:.1f} → {row['lms']:.1f}"
-    yield Finding(text=f"{text}.", **about(row, "abs_c"))
+    basis = _basis(unqover, row)
+    yield Finding(text=f"{text}.", n=basis.get("n", ""), **about(row, "abs_c"))
 
 
 def _transfer(last: pl.DataFrame) -> Iterator[Finding]:
@@ -157,7 +179,7 @@ def _unfiltered(row: Row, last: pl.DataFrame) -> Row:
     return plain.row(0, named=True) if len(plain) else same.row(0, named=True)
 
 
-def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
+def _row(row: Row, last: pl.DataFrame, unqover: pl.DataFrame) -> Iterator[Finding]:
     name = _name(row)
     base = _unfiltered(row, last)
     itself = row["filter"] == NONE and row["condition"] == PLAIN
@@ -172,7 +194,7 @@ def _row(row: Row, last: pl.DataFrame) -> Iterator[Finding]:
     if row["abs_c"] is not None:
         yield Finding(
             text=f"{name}: UnQover mean |C| (positional error {row['positional']:.4f})",
-            value=row["abs_c"], form=C, **about(row, "abs_c"),
+            value=row["abs_c"], form=C, **about(row, "abs_c"), **_basis(unqover, row),
             baseline="" if itself else f"{base['abs_c']:{C}} without a filter",
         )  # fmt: skip
 

@@ -275,6 +275,13 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (icat.value, icat.n, icat.interval) == (trained["icat"], "4 examples", "")
     assert (abs_c.value, abs_c.series) == (trained["abs_c"], ("toy", "main"))
+    instances = held["instances"].item()
+    assert abs_c.n == f"{instances} instances of the test part"
+    assert not any("trained on all instances" in each for each in study.cautions)
+    debias_train(path, prompts="unqover-gender", out=tmp_path / "all.safetensors", split=None)
+    cautions = debias_compare(path, [out, tmp_path / "all.safetensors"]).cautions
+    (caution,) = (each for each in cautions if "trained on all instances" in each)
+    assert caution.startswith("Filter all was")
     few = Bank.create(tmp_path / "empty")
     with pytest.raises(UsageError, match="StereoSet or UnQover"):
         debias_compare(few, [])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
@@ -13,7 +14,16 @@ from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.results.series import Curve, Row, about, by_series, size
+from logitbank.analysis.results.curve import Course, change_table
+from logitbank.analysis.results.series import (
+    Curve,
+    Row,
+    about,
+    by_series,
+    change_findings,
+    series_name,
+    size,
+)
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.summary import ALL
@@ -28,12 +38,16 @@ class Measured(Result):
 
     measures: pl.DataFrame
     """As `summarise` returns them."""
+    change_points: pl.DataFrame
+    """Change points of the first measure of all groups, by model and run."""
     further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The family's own tables."""
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """The table of measures, then the family's own."""
-        return {"measures": self.measures, **self.further}
+        """The tables of measures and change points, then the family's own."""
+        return {
+            "measures": self.measures, "change_points": self.change_points, **self.further
+        }  # fmt: skip
 
 
 def groups_of(table: pl.DataFrame) -> list[str]:
@@ -53,20 +67,66 @@ def findings(family: Family, result: Measured) -> list[Finding]:
     if known.is_empty():
         return [Finding(text=f"There is no item of {family.title} with a score.")]
     table = overall(known)
-    first = next(each for each in family.measures if each.key in table["measure"])
-    row = table.filter(measure=first.key).row(-1, named=True)
-    value = formatted(row["value"], first.form)
-    headline = f"{words_for(first)} is {value} at {step_name(row['step'])}."
-    found = [Finding(text=headline, **about(row, "measures"))]
+    found = [_headline(family, table)]
     order = pl.Enum([measure.key for measure in family.measures])
     keys = ["measure", *groups_of(table)]
     for prefix, rows in by_series(table):
         by_measure = rows.sort(pl.col("measure").cast(order), maintain_order=True)
         for part in by_measure.partition_by(keys, maintain_order=True):
             found += _series(family, part, prefix)
+            if part["measure"][0] == family.measures[0].key:
+                found += _shifts(family, result.change_points, part.row(-1, named=True), prefix)
             if len(known) > len(table):
                 found += _extreme_groups(family, known, part.row(-1, named=True), prefix)
     return found
+
+
+def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
+    """The change points of a measure of all groups, for each model and run."""
+    keys = ["model", "run"]
+    rows = overall(table).filter(pl.col("value").is_not_nan(), measure=measure.key)
+    several = rows.select(*CHECKPOINT).is_duplicated().any()  # groups that have no whole
+    steps = rows.clear() if several else rows.drop_nulls("step")
+    courses = (
+        Course(
+            dict(zip(keys, map(str, key), strict=True)), own["step"].to_list(),
+            own["value"].to_numpy(), np.empty((0, len(own))),
+        )
+        for key, own in steps.group_by(keys, maintain_order=True)
+    )  # fmt: skip
+    return change_table(courses, keys)
+
+
+def _headline(family: Family, table: pl.DataFrame) -> Finding:
+    """The measure that changes most for its interval; if there is none, the first measure."""
+    half = (pl.col("from_baseline_high") - pl.col("from_baseline_low")) / 2
+    keys = ["model", "run", *groups_of(table), "measure"]
+    last = table.drop_nulls("step").group_by(keys, maintain_order=True).last()
+    moved = last.filter(half.is_finite(), half > 0).sort(
+        pl.col("from_baseline").abs() / half, maintain_order=True
+    )
+    if moved.is_empty():
+        first = next(each for each in family.measures if each.key in table["measure"])
+        row = table.filter(measure=first.key).row(-1, named=True)
+        value = formatted(row["value"], first.form)
+        text = f"{words_for(first)} is {value} at {step_name(row['step'])}."
+        return Finding(text=text, **about(row, "measures"))
+    row = moved.row(-1, named=True)
+    several = last.select("model", "run").n_unique() > 1
+    measure, what = _named(family, row, f"{series_name(row)}: " if several else "")
+    ends = table.filter(same_as(row, keys)).drop_nulls("step")["value"]
+    before, after = (formatted(ends[at], measure.form) for at in (0, -1))
+    steps = f"from {step_name(row['baseline_step'])} to {step_name(row['step'])}"
+    value = f"{before} → {after}" if before != after else f"stays at {after}"
+    return Finding(text=f"{what} {value} {steps}.", **about(row, "measures"))
+
+
+def _shifts(family: Family, changes: pl.DataFrame, last: Row, prefix: str) -> Iterator[Finding]:
+    """The change points of the first measure of a model and run."""
+    measure, what = _named(family, last, prefix)
+    own = changes.filter(model=last["model"], run=last["run"])
+    form = f"+{measure.form.lstrip('+')}"
+    yield from change_findings(own, what, form=form, **about(last, "measures"))
 
 
 def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
-from logitbank.analysis.family import Family
+from logitbank.analysis.family import CHANGE_POINTS, Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.reader import ScanCache, Scores, read_scores
@@ -50,7 +50,11 @@ def measured_study(
     scores = read_scores(banks, prompts, models, family=family, cache=cache)
     items = family.items(scores)
     further = family.tables(scores, items) if family.tables else {}
-    result = Measured(measures_table(items, family.measures), further)
+    table = measures_table(items, family.measures)
+    changes = measured.changes_of(table, family.measures[0])
+    result = Measured(table, changes, further)
+    if changes["kind"].count():
+        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     of_first = measured.overall(result.measures.filter(measure=family.measures[0].key))
     missing = missing_sentences(of_first, "item")
     return make_study(family, result, scores, missing=missing)

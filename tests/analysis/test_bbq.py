@@ -107,7 +107,7 @@ def test_scores_are_the_counts_of_answers_and_undefined_without_an_answer_about_
     first = table.filter(step=0, measure="bias_score, ambiguous contexts")
     assert first["value"].is_nan().all()
     assert study.as_dict()["tables"]["measures"][0]["value"] is None
-    assert study.findings[0].text.startswith("Bias score, ambiguous contexts is")
+    assert study.findings[0].text.startswith("Accuracy, ambiguous contexts 100.0% → 16.7%")
     assert {"measures"} == {*study.charts}
 
 

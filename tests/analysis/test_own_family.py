@@ -85,11 +85,35 @@ def test_a_registered_family_has_values_intervals_and_changes(mine: Family, tmp_
     assert gap["value"] == pytest.approx(first.mean() - values[1, 1::2].mean())
     error = np.hypot(stats.sem(first), stats.sem(values[1, 1::2]))
     assert gap["high"] - gap["value"] == pytest.approx(stats.t.ppf(0.975, 38) * error)
-    assert study.findings[0].text == f"First kind is {first.mean():.3f} at step 8.".replace(
-        "-", "−"
-    )
+    before, after = (f"{values[at, ::2].mean():.3f}" for at in (0, 1))
+    expected = f"First kind {before} → {after} from step 0 to step 8."
+    assert study.findings[0].text == expected.replace("-", "−")
     assert list(study.charts) == ["measures"]
     assert (study.save(tmp_path / "out")).is_file()
+
+
+def test_the_shift_and_the_rise_and_fall_of_a_registered_family_are_said(
+    mine: Family, tmp_path: Path
+) -> None:
+    """P(a) jumps at step 10 and falls at the end; P(b) hardly moves."""
+    bank = Bank.create(tmp_path / "a")
+    queries = add_pieces(
+        bank, "own", [(f"p{i:02}", (1,), {"kind_of": "ab"[i % 2]}) for i in range(40)]
+    )
+    random = np.random.default_rng(0)
+    for step in range(0, 24):
+        logits = random.normal(0, 0.01, size=(40, VOCAB)).astype(np.float32)
+        logits[::2, 1] += 0 if step < 10 else 1 if step > 20 else 3
+        bank.deposit(logits, checkpoint=CheckpointId("toy", step=step), query_set=queries.name)
+    study = mine.analyze(bank)
+    p = np.log(np.exp(1) / (np.exp(1) + VOCAB - 1)), np.log(1 / VOCAB)
+    assert study.findings[0].text == "First kind −2.483 → −1.621 from step 0 to step 23."
+    assert "mean shift between steps 9 and 10" in "".join(study.summary)
+    (now,) = (f for f in study.findings if f.text == "First kind at step 23")
+    assert now.value == pytest.approx(p[0], abs=0.01)
+    assert "highest" in now.extreme
+    assert study.tables["change_points"]["step"].to_list()[0] == 10
+    assert any("seven null models" in note for note in study.notes)
 
 
 def test_a_registered_family_is_in_reports_and_comparisons(mine: Family, tmp_path: Path) -> None:
@@ -128,7 +152,7 @@ def test_own_tables_charts_and_sentences_replace_the_common_ones(tmp_path: Path)
         study = register(own).analyze(bank)
     finally:
         REGISTERED.pop("mine")
-    assert list(study.tables) == ["measures", "spread"]
+    assert list(study.tables) == ["measures", "change_points", "spread"]
     assert study.findings[0].value == pytest.approx(values[1].std())
     assert list(study.charts) == ["measures"]
 

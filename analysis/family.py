@@ -13,10 +13,8 @@ See `docs/own-metric.md`. A family of `analysis/families` is a module, or a fold
 """
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from logitbank.analysis.frames.choose import ChoosePrompts
@@ -94,23 +92,6 @@ class Family:
             for name, each in self.parameters.items()
             if get_origin(each.annotation) is Annotated
         }
-
-    def table_names(self) -> list[str] | None:
-        """The names of its tables, if they are known before an analysis.
-
-        They are those of the class of the result that `analyze` returns in a `Study`; or the
-        measures, if neither an own function nor `tables` adds others.
-        """
-        text = str(inspect.signature(self.analyze).return_annotation)
-        returned = re.fullmatch(r"Study\[(\w+)\]", text)
-        if returned is None:
-            return None
-        if returned[1] == "Any":
-            return None if self.tables else ["measures", *SHARED_TABLES]
-        result = getattr(import_module(f"{self.analyze.__module__}.metric"), returned[1])
-        from logitbank.analysis.results.tables import table_names
-
-        return [*table_names(result), *SHARED_TABLES]
 
     @property
     def several_prompts(self) -> bool:

@@ -1,6 +1,7 @@
 """The commands of `analyze`, one per family of metrics, built from its public function."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
@@ -12,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from logitbank.analysis.families import families
-from logitbank.analysis.family import Family
+from logitbank.analysis.family import SHARED_TABLES, Family
 from logitbank.cli.options import (
     Banks,
     Colors,
@@ -98,7 +99,7 @@ def _command(family: Family) -> Callable[..., None]:
         out, colors = values["out"], pairs("--colors", values["colors"])
         if colors and out is None:
             raise UsageError("--colors needs saved charts. Fix: add --out FOLDER.")
-        names = family.table_names()
+        names = _table_names(family)
         table = named_table(values["table"], names or (), family.screen)
         form = values["form"]
         if values["columns"] is not None and table is None:
@@ -139,6 +140,23 @@ def _command(family: Family) -> Callable[..., None]:
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__ = " ".join((family.analyze.__doc__ or "").partition("\n\n")[0].split())
     return command
+
+
+def _table_names(family: Family) -> list[str] | None:
+    """The names of its tables, if they are known before an analysis.
+
+    They are those of the class of the result that its function returns in a `Study`, which
+    `logitbank.analysis` has; or those of measures, if the family adds no others.
+    """
+    from logitbank import analysis
+    from logitbank.analysis.results.tables import table_names
+
+    text = str(inspect.signature(family.analyze).return_annotation)
+    returned = re.fullmatch(r"Study\[(\w+)\]", text)
+    if returned and returned[1] == "Any":
+        return None if family.tables else ["measures", "change_points", *SHARED_TABLES]
+    result = getattr(analysis, returned[1], None) if returned else None
+    return None if result is None else [*table_names(result), *SHARED_TABLES]
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

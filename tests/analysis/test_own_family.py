@@ -101,7 +101,7 @@ def test_the_shift_and_the_rise_and_fall_of_a_registered_family_are_said(
         bank, "own", [(f"p{i:02}", (1,), {"kind_of": "ab"[i % 2]}) for i in range(40)]
     )
     random = np.random.default_rng(0)
-    for step in range(0, 24):
+    for step in range(24):
         logits = random.normal(0, 0.01, size=(40, VOCAB)).astype(np.float32)
         logits[::2, 1] += 0 if step < 10 else 1 if step > 20 else 3
         bank.deposit(logits, checkpoint=CheckpointId("toy", step=step), query_set=queries.name)

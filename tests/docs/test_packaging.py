@@ -201,6 +201,7 @@ def test_only_lists_of_plug_ins_name_imports_by_variables() -> None:
         ("logitbank.analysis.families", "built_in"),
         ("logitbank.analysis.family", "table_names"),  # the module of a family that was found so
         ("logitbank.engine.backends.engine", "engines"),
+        ("logitbank.engine.backends.engine", "engines"),
         ("logitbank.engine.prompts.registry", "known_sets"),
         ("logitbank.front_door", "front_door"),
         ("logitbank.front_door", "find"),

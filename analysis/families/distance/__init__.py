@@ -10,7 +10,7 @@ from logitbank.analysis.frames.choose import on_request
 from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.distance.metric import Distances
+    from logitbank.analysis.families.distance.metric import Distances as Distances
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study

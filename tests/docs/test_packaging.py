@@ -199,8 +199,6 @@ def test_only_lists_of_plug_ins_name_imports_by_variables() -> None:
     """A circle by way of any other would be unseen. The doors name what their texts import."""
     assert source.unnamed_imports() == {
         ("logitbank.analysis.families", "built_in"),
-        ("logitbank.analysis.family", "table_names"),  # the module of a family that was found so
-        ("logitbank.engine.backends.engine", "engines"),
         ("logitbank.engine.backends.engine", "engines"),
         ("logitbank.engine.prompts.registry", "known_sets"),
         ("logitbank.front_door", "front_door"),

@@ -167,7 +167,9 @@ def read_results(
         rows, items, changed = list[pl.DataFrame](), list[pl.DataFrame](), list[str]()
         for own in _by_name(sets):
             tasks = _loaded(own, include)
-            changed += _changed(tasks, own)
+            changed += [
+                each.name for each in own if tasks.digest(each.task) != each.settings["task_config"]
+            ]
             names = {each.task: each.name for each in own}
             means = {each.task: tasks.means(each.task) for each in own}
             chance = {each.task: tasks.chance(each.task) for each in own}
@@ -180,7 +182,7 @@ def read_results(
         coverage = concat_sorted(
             [each.coverage.with_columns(task=pl.lit(each.name)) for each in sets], "task"
         )
-        return Evaluated(pl.concat(rows), gather_items(items), coverage, tuple(changed))
+        return Evaluated(pl.concat(rows), gather_items(items), coverage, _changed(changed))
 
     if save_results is not None:
         return evaluate()
@@ -245,14 +247,15 @@ def _tasks(spec: str, folder: str | None, seed: int, limit: int | None, _: int) 
     return load_tasks(name, include=folder, fewshot_seed=seed, limit=limit)
 
 
-def _changed(tasks: "Tasks", sets: Sequence[TaskScores]) -> Iterator[str]:
-    names = [each.name for each in sets if tasks.digest(each.task) != each.settings["task_config"]]
-    if names:
-        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-        yield (
-            f"Task configurations that differ from those at extraction: {', '.join(names[:NAMED])}"
-            f"{more}. The bank has all their requests."
-        )
+def _changed(names: Sequence[str]) -> tuple[str, ...]:
+    """A note about tasks whose configuration differs from that at extraction."""
+    if not names:
+        return ()
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return (
+        f"Task configurations that differ from those at extraction: {', '.join(names[:NAMED])}"
+        f"{more}. The bank has all their requests.",
+    )
 
 
 def _results(

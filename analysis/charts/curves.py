@@ -146,6 +146,11 @@ def curves(
         patterns = [PATTERNS[at // len(PALETTE) % len(PATTERNS)] for at in range(len(names))]
         scale = alt.Scale(domain=names, range=patterns)
         dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}
+    elif not crowded and (below := _equal_to_earlier(table, field, y)):
+        # A dashed curve over an equal one leaves both visible.
+        patterns = [PATTERNS[1] if name in below else PATTERNS[0] for name in names]
+        scale = alt.Scale(domain=names, range=patterns)
+        dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}
     titles = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
     titles |= {group: "Group"} if group else {}
     titles |= {y: measure.title.splitlines()[-1]} | {
@@ -199,6 +204,24 @@ def curves(
         )
     layers[-1] = layers[-1].add_params(selection)
     return alt.LayerChart(layer=layers, height=HEIGHT)
+
+
+def _equal_to_earlier(table: pl.DataFrame, field: str, column: str) -> list[str]:
+    """The names whose curve equals that of an earlier name, up to a thousandth of the range."""
+    known = table.drop_nulls(column)
+    values = known[column].to_list()
+    span = max(values, default=0.0) - min(values, default=0.0) or 1.0
+    place = ["at", *([SERIES] if field != SERIES else [])]
+    seen, found = list[dict[tuple[Any, ...], Any]](), list[str]()
+    for name in known[field].unique(maintain_order=True):
+        rows = known.filter(pl.col(field) == name).select(*place, column).rows()
+        own = {row[:-1]: row[-1] for row in rows}
+        if any(own.keys() == other.keys()
+               and all(abs(own[at] - other[at]) <= span / 1000 for at in own)
+               for other in seen):  # fmt: skip
+            found.append(str(name))
+        seen.append(own)
+    return found
 
 
 def dots(

@@ -11,7 +11,13 @@ import polars as pl
 import pytest
 
 from logitbank.analysis.charts.chart import bare_spec, chart_caption, chart_title, save_charts
-from logitbank.analysis.charts.curves import change_points, significance_rows, stacked, with_series
+from logitbank.analysis.charts.curves import (
+    change_points,
+    curves,
+    significance_rows,
+    stacked,
+    with_series,
+)
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_scale
 from logitbank.analysis.charts.theme import PALETTE, color_map
@@ -210,3 +216,18 @@ def test_findings_are_printed_and_all_pages_written_where_charts_cannot_be_drawn
     assert done.stderr.count("`ulimit -v unlimited`") == 1
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "out").rglob("report.html"))
+
+
+def test_a_curve_over_an_equal_one_is_dashed_so_that_both_are_visible() -> None:
+    rows = [(name, "main", step, 0.1 * at + (name == "c"))
+            for name in "abc" for at, step in enumerate((0, 1, 2, 4))]  # fmt: skip
+    table = pl.DataFrame(rows, schema=["model", "run", "step", "value"], orient="row")
+    axis = StepAxis(table["step"].to_list())
+    spec = curves(table, axis, Measure("value", "V", band=None)).to_dict()
+    (dashes,) = (
+        layer["encoding"]["strokeDash"]["scale"]
+        for layer in spec["layer"] if "strokeDash" in layer["encoding"]
+    )  # fmt: skip
+    assert dashes == {"domain": ["a", "b", "c"], "range": [[1, 0], [4, 2], [1, 0]]}
+    apart = table.filter(pl.col("model") != "b")
+    assert "strokeDash" not in str(curves(apart, axis, Measure("value", "V", band=None)).to_dict())

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
-Score = Literal["sum", "token", "byte", "character"]
+Score = Literal["sum", "token", "character"]
 """Scores by which options are compared: the sum of the log-probabilities of their tokens, or that
-sum divided by tokens, bytes or characters."""
+sum divided by tokens or characters."""
 
 
 def options(
@@ -45,7 +45,7 @@ def options(
         Only these models.
     score
         What options of several tokens are compared by: the `sum` of their log-probabilities, or
-        that sum divided by `token`, `byte` or `character`.
+        that sum divided by `token` or `character`.
     entropy
         Whether to read full rows, which entropy needs and which are as large as the bank. A report
         does not. Everything else needs only scores.

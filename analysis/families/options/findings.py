@@ -38,7 +38,6 @@ MEANINGS: Mapping[Score, str] = {
         "options of a prompt. Options of more tokens are less probable."
     ),
     "token": "The score of an option is its mean log-probability per token.",
-    "byte": "The score of an option is its log-probability divided by its UTF-8 bytes.",
     "character": "The score of an option is its log-probability divided by its characters.",
 }
 """How option probabilities are computed."""

@@ -150,8 +150,8 @@ def option_scores(
 
     References
     ----------
-    The scores of lm-evaluation-harness: `acc` compares sums, `acc_norm` divides by characters, and
-    `acc_bytes` by bytes. Not in it: ties for the largest count as wrong, and are reported.
+    The scores of lm-evaluation-harness: `acc` compares sums, and `acc_norm` divides by
+    characters. Not in it: ties for the largest count as wrong, and are reported.
     """
     check_choice("score", score, get_args(Score))
     if group_by is not None:

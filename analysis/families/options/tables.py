@@ -409,10 +409,10 @@ def group_table(items: Items, prompt_set: str, column: str) -> pl.DataFrame:
 
 
 def divided(scores: PromptScores, score: Score) -> PromptScores:
-    """Log-probabilities per token, byte or character, for the scores that divide by these."""
+    """Log-probabilities per token or character, for the scores that divide by these."""
     text = pl.col("continuation").str.strip_chars_start()
     units = {
-        "token": pl.col("pieces"), "byte": text.str.len_bytes(), "character": text.str.len_chars()
+        "token": pl.col("pieces"), "character": text.str.len_chars()
     }  # fmt: skip
     if score not in units:
         return scores

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from scipy import stats
 
 import logitbank
 from logitbank import harness
@@ -103,8 +104,11 @@ def test_changes_are_over_the_documents_of_both_checkpoints(
     assert row["value"] == pytest.approx(sum(last) / 20)
     assert row["from_baseline"] == pytest.approx(changes.mean())
     assert (row["baseline_step"], row["common"], row["documents"]) == (0, 20, 20)
-    half = 2.093024 * changes.std() / 20**0.5  # Student's t, 19 degrees of freedom
-    assert row["from_baseline_high"] - row["from_baseline"] == pytest.approx(half, rel=1e-5)
+    centre = changes.sum() / 22  # Bonett and Price 2012: one more item for each direction
+    half = 1.959964 * (((changes**2).sum() + 2) / 22 - centre**2) ** 0.5 / 22**0.5
+    assert row["from_baseline_high"] == pytest.approx(centre + half, rel=1e-5)
+    interval = stats.binomtest(int(sum(last)), 20).proportion_ci(method="wilson")
+    assert (row["low"], row["high"]) == pytest.approx((interval.low, interval.high), rel=1e-5)
 
 
 def test_chance_is_that_of_guessing_one_of_the_choices(study: Any) -> None:

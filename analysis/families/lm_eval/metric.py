@@ -118,7 +118,10 @@ def lm_eval_metric(
     return LmEval(
         lm_eval=results_table(found.rows, found.items, FAMILY.measures),
         checkpoints=found.coverage,
-        settings={"intervals": "t, over documents, 95 %", "bootstrap": bootstrap},
+        settings={
+            "intervals": "Wilson for metrics of 0 and 1, otherwise t; over documents, 95 %",
+            "bootstrap": bootstrap,
+        },
         changed=found.changed,
     )
 

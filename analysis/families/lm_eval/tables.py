@@ -1,9 +1,11 @@
 """Tables of the harness's results, and the documents behind those that are means."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.items import Items
@@ -116,7 +118,7 @@ def results_table(rows: pl.DataFrame, items: Items, measures: Sequence[Measure])
     keys = [*CHECKPOINT, "task", "own"]
     more = ["low", "high", *BASELINE]
     if len(items.axes):
-        own = summarise(items, measures).rename({"metric": "own"}).select(*keys, *more)
+        own = _summary(items, measures).rename({"metric": "own"}).select(*keys, *more)
     else:
         own = pl.DataFrame(schema={
             **{name: RESULTS.get(name, pl.String) for name in keys},
@@ -129,6 +131,20 @@ def results_table(rows: pl.DataFrame, items: Items, measures: Sequence[Measure])
     return table.select(*order, pl.exclude(*order, "own")).sort(
         "model", "run", "step", "task", "filter", nulls_last=True, maintain_order=True
     )
+
+
+def _summary(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """`summarise`; metrics whose values are all 0 or 1 have the intervals of shares."""
+    groups = [which for _, which in items.by_group()]
+    values = (items.values[:, which] for which in groups)
+    binary = [bool((np.isnan(own) | (own == 0) | (own == 1)).all()) for own in values]
+    tables = []
+    for share in {*binary}:
+        own = np.concatenate([w for w, known in zip(groups, binary, strict=True) if known == share])
+        tables.append(
+            summarise(items.chosen(np.sort(own)), [replace(m, share=share) for m in measures])
+        )
+    return pl.concat(tables)
 
 
 def _number(value: object) -> float | None:

@@ -159,7 +159,7 @@ def _seen(loaded: Sequence[tuple[str, Filter]]) -> Iterator[str]:
         if "split" in each.about and each.about["split"] is None:
             yield (
                 f"Filter {name} was trained on all instances. Its mean |C| is of instances that it "
-                "has seen, and says nothing about others."
+                "has seen. It is no measure of other instances."
             )
 
 

@@ -116,9 +116,8 @@ class PromptRows:
             scores = option_scores(group).select("query", "token", DEPOSIT, *values).collect()
             for at, part in _by_deposit(scores):
                 rows, source = places.of(part["query"].to_numpy(), part["token"].to_numpy())
-                joined = part.select("query", *values)[source].hstack(
-                    (table if rows is None else table[rows]).get_columns()
-                )
+                gathered = table if rows is None or not own else table[rows]
+                joined = part.select("query", *values)[source].hstack(gathered.get_columns())
                 about = group[at].checkpoint
                 yield joined.with_columns(
                     pl.lit(getattr(about, column), CHECKPOINT[column])

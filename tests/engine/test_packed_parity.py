@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from logitbank.engine.backends.contexts import leaf_contexts
 from logitbank.engine.backends.hf.backend import TransformersBackend
-from logitbank.engine.plan.engine_choice import packed_positions
+from logitbank.engine.backends.hf.packs import packed_positions
 from logitbank.store import Query
 from tests.support.checkpoints import LONGEST, PACKED_ARCHITECTURES, Architecture, make_checkpoint
 from tests.support.engine_driver import reference

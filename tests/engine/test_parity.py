@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from logitbank.engine.backends.contexts import leaf_contexts
+from logitbank.engine.backends.hf.packs import packed_positions
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
-from logitbank.engine.plan.engine_choice import cached_tokens, packed_positions
+from logitbank.engine.backends.vllm.memory import cached_tokens
 from logitbank.engine.weights.masked import MASKED_FAMILIES
 from logitbank.store.format.schema import Query
 from tests.support.checkpoints import (

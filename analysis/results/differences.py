@@ -31,10 +31,11 @@ def model_differences(
     """The first measure of a family: each model and run minus each later one, over common items.
 
     `p` is that of a paired t test with clusters as units, `p_holm` adjusted for all pairs of a
-    prompt set. None for fewer than `CROWD` models and runs, and for measures without items.
+    prompt set. None for fewer than `CROWD` models and runs, for measures without items, and for
+    the results of files alone, without a bank.
     """
     steps = [table.select(CHECKPOINT) for table in tables if table.columns[:3] == [*CHECKPOINT]]
-    if family.items is None or not family.measures or not steps:
+    if not scores.banks or family.items is None or not family.measures or not steps:
         return None
     last = pl.concat(steps, how="vertical_relaxed").unique().sort("step", nulls_last=True)
     last = last.group_by("model", "run", maintain_order=True).last()

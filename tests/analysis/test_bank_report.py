@@ -3,8 +3,10 @@
 import html
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -12,7 +14,7 @@ from logitbank.analysis.everything import analyses
 from logitbank.analysis.report import report as bank_report
 from logitbank.analysis.report.report import report
 from logitbank.errors import BankError, LogitbankError, UsageError
-from logitbank.store import Bank
+from logitbank.store import Bank, Deposit
 from tests.support.command import Call
 from tests.support.evaluation_banks import add_crows_pairs, add_lambada, whole_bank
 from tests.support.small_banks import (
@@ -143,20 +145,20 @@ def test_a_bank_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_winobias_and_lambada_are_read_once_and_give_what_each_alone_gives(
     full_bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logitbank.analysis.frames import reader, score_arrays
+    from logitbank.store.read import scan
 
-    reads: list[str] = []
-    for module, name in ((score_arrays, "score_arrays"), (reader, "sum_prompts")):
-        real = getattr(module, name)
+    reads: list[tuple[str, str]] = []
+    real = scan.option_scores  # reads the scores of deposits for every reader
 
-        def counted(*args: object, real=real, name=name, **how: object) -> object:
-            reads.append(name)
-            return real(*args, **how)
+    def recorded(deposits: Sequence[Deposit]) -> pl.LazyFrame:
+        reads.extend((each.query_set, str(each.checkpoint)) for each in deposits)
+        return real(deposits)
 
-        monkeypatch.setattr(module, name, counted)
+    monkeypatch.setattr(scan, "option_scores", recorded)
     sets = ["lambada", "winobias"]
     together = [each.run() for each in analyses(full_bank, prompts=sets, bootstrap=20)]
-    assert sorted(reads) == ["score_arrays", "sum_prompts"]
+    assert len({name for name, _ in reads}) == len(sets)
+    assert len(reads) == len({*reads})
     names = [study.family for study in together]
     assert names == ["fairness", "stereotype", "lambada", "tradeoff"]
     for at, study in enumerate(together):

@@ -13,6 +13,7 @@ from scipy import stats
 from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.families.gest import FAMILY, gest
 from logitbank.analysis.families.gest.metric import Gest, gest_metric
+from logitbank.analysis.results.series import CROWD
 from logitbank.errors import BankError, UsageError
 from tests.support.gest_cases import make_bank
 from tests.support.paths import PUBLIC
@@ -236,6 +237,9 @@ def test_score_files_are_log10_and_named_by_model_and_template(tmp_path: Path) -
     assert own["log10"].to_list() == pytest.approx([0.5, -0.25, 0.001])
     assert own["score"].to_list() == pytest.approx([0.5 * LN10, -0.25 * LN10, 0.001 * LN10])
     assert own["stereotype"].to_list() == ["emotional", "strong", "strong"]
+    many = gest(predictions=[f"m{at}={path}" for at in range(CROWD)], gold=gold)
+    assert many.result.sentences["model"].n_unique() == CROWD
+    assert "model_differences" not in many.tables  # they are of the prompts of banks
     study = gest(make_bank(tmp_path / "b.zarr"), predictions=[path], gold=gold)
     assert study.result.checkpoints["model"].unique().sort().to_list() == ["bert", "toy"]
     page = study.save(tmp_path / "out").read_text()

@@ -15,7 +15,7 @@ from logitbank.engine.plan.prepare import Prepared
 from logitbank.engine.prompts.check import prompts_check
 from logitbank.engine.prompts.known.gest import word_in_text_tokens
 from logitbank.engine.prompts.prompt_set import PromptSet
-from logitbank.engine.prompts.registry import known_sets, prompt_set
+from logitbank.engine.prompts.registry import prompt_names, prompt_set
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Prompt
 from logitbank.engine.request import ExtractRequest
@@ -110,12 +110,7 @@ def word_sets() -> Iterator[PromptSet]:
 
 def known_names(*, whole: bool) -> list[str]:
     """Names without those of splits, whose prompts are some of the same, and of a user's files."""
-    names = [
-        name
-        for known in known_sets()
-        for name in known.names()
-        if not re.search("-train|-test", name) and "file" not in {o.name for o in known.options}
-    ]
+    names = [name for name in prompt_names() if not re.search("^(pairs|bbq)$|-train|-test", name)]
     return [n for n in names if (n.startswith("unqover") and n not in UNQOVER) == whole]
 
 

@@ -18,7 +18,7 @@ from logitbank.engine.tokenizers.tokenizer import (
 )
 from tests.support.token_cases import TOKENIZERS
 
-TEXTS = ["The nurse’s elbow", " naïve  ＦＩＮＥ ﬁsh\n🙂", "", "<s> he [MASK]<|endoftext|>"]
+TEXTS = ["The nurse’s elbow", " naïve  ＦＩＮＥ ﬁsh\n🙂", "", "he <s> [MASK]<|endoftext|> she"]
 
 
 @pytest.fixture(autouse=True)

@@ -400,6 +400,9 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
     crowd: tuple[pl.DataFrame, alt.Color] | None = None
     lines: list[Chart] = []
     low = sum(row[0].height == HEIGHT for row in rows) > 2
+    scales: dict[str, Any] = {"x": "shared", "color": "independent"}
+    if any(_dashed_by_color(layer) for row in rows for plot in row for layer in _layers(plot)):
+        scales["strokeDash"] = "independent"  # so that one legend has both
     for row in rows:
         parts: list[Chart] = []
         for plot in row:
@@ -430,11 +433,9 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
                     _remove_legends(layer)
             seen |= fields
             parts.append(part)
-        one_row = alt.hconcat(*parts, spacing=6).resolve_scale(x="shared", color="independent")
+        one_row = alt.hconcat(*parts, spacing=6).resolve_scale(**scales)
         lines.append(one_row if len(parts) > 1 else parts[0])
-    chart: alt.VConcatChart = alt.vconcat(*lines, spacing=4).resolve_scale(
-        x="shared", color="independent"
-    )
+    chart: alt.VConcatChart = alt.vconcat(*lines, spacing=4).resolve_scale(**scales)
     return chart
 
 
@@ -445,6 +446,11 @@ def _layers(plot: Any) -> Iterator[Any]:
             yield from _layers(layer)
     elif plot.encoding is not alt.Undefined:
         yield plot
+
+
+def _dashed_by_color(layer: Any) -> bool:
+    dash, color = layer.encoding.strokeDash, layer.encoding.color
+    return isinstance(dash, alt.StrokeDash) and dash.shorthand == getattr(color, "shorthand", None)
 
 
 def _of_crowd(plot: Any) -> Iterator[Any]:

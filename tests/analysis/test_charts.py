@@ -229,5 +229,7 @@ def test_a_curve_over_an_equal_one_is_dashed_so_that_both_are_visible() -> None:
         for layer in spec["layer"] if "strokeDash" in layer["encoding"]
     )  # fmt: skip
     assert dashes == {"domain": ["a", "b", "c"], "range": [[1, 0], [4, 2], [1, 0]]}
+    both = stacked(*(curves(table, axis, Measure("value", "V", band=None)) for _ in "ab"))
+    assert both.to_dict()["resolve"]["scale"]["strokeDash"] == "independent"  # one legend
     apart = table.filter(pl.col("model") != "b")
     assert "strokeDash" not in str(curves(apart, axis, Measure("value", "V", band=None)).to_dict())

@@ -18,7 +18,13 @@ from logitbank.engine.tokenizers.tokenizer import (
 )
 from tests.support.token_cases import TOKENIZERS
 
-TEXTS = ["The nurse’s elbow", " naïve  ＦＩＮＥ ﬁsh\n🙂", "", "he <s> [MASK]<|endoftext|> she"]
+TEXTS = [
+    "The nurse’s elbow",
+    " naïve  ＦＩＮＥ ﬁsh\n🙂",
+    "",
+    "he <s> [MASK]<|endoftext|> she",
+    "<s> he [MASK]<|endoftext|>",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -61,15 +67,34 @@ NAMED = [
 """Files, model types, and the class that the files name."""
 
 
+def _once(plain: Any, text: str, each: list[Any]) -> list[Any]:
+    """What transformers has for each token, without special tokens that the text has as well."""
+    word, whole = plain("nurse", add_special_tokens=False)["input_ids"], plain("nurse")["input_ids"]
+    start = next(i for i in range(len(whole)) if whole[i : i + len(word)] == word)
+    opening, closing = whole[:start], whole[start + len(word) :]
+    kept = [*each]
+    if opening and text.startswith(plain.decode(opening)):
+        del kept[len(opening) : 2 * len(opening)]
+    if closing and text.endswith(plain.decode(closing)):
+        del kept[-2 * len(closing) : -len(closing)]
+    return kept
+
+
 def _require_equal(ours: Tokenizer, plain: Any) -> None:
-    """Our tokenizer does what the one of transformers does."""
+    """Our tokenizer does what the one of transformers does, but has written special tokens once."""
     assert ours._backend.to_str() == plain.backend_tokenizer.to_str()
     for flag in (True, False):
         theirs = plain(TEXTS, add_special_tokens=flag, return_offsets_mapping=True)
-        assert ours.encode_many(TEXTS, add_special_tokens=flag) == theirs["input_ids"]
+        ids, offsets = theirs["input_ids"], theirs["offset_mapping"]
+        if flag:
+            ids, offsets = (
+                [_once(plain, text, each) for text, each in zip(TEXTS, values, strict=True)]
+                for values in (ids, offsets)
+            )
+            assert ours.encode_many(TEXTS) == ids
+        assert ours.encode_many(TEXTS, add_special_tokens=flag) == ids
         spans = [ours.encode_with_spans(text, add_special_tokens=flag).spans for text in TEXTS]
-        assert spans == theirs["offset_mapping"]
-    assert ours.encode_many(TEXTS) == plain(TEXTS)["input_ids"]
+        assert spans == offsets
     for first, second in (TEXTS[:2], TEXTS[1:3]):
         both = plain(first, second, return_token_type_ids=True)
         assert ours.encode_pair(first, second) == (both["input_ids"], both["token_type_ids"])

@@ -13,6 +13,7 @@ import polars as pl
 from logitbank.analysis.frames.banks import (
     Banks,
     PromptColumns,
+    check_same_prompts,
     chosen_by,
     listed,
     listed_banks,
@@ -25,7 +26,7 @@ from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
-from logitbank.store import Bank, open_bank
+from logitbank.store import Bank, Deposit, open_bank
 from logitbank.store.format.schema import RESERVED_COLUMNS
 
 T = TypeVar("T")
@@ -118,6 +119,34 @@ class Scores:
         models = None if self.models is None else tuple(self.models)
         steps = None if self.steps is None else frozenset(self.steps)
         return self.cache.get((name, self.sets, models, steps), make)
+
+    def holding(self) -> Iterator[tuple[Bank, list[Deposit]]]:
+        """The banks with scores of the prompt set, and their deposits of it.
+
+        Raises
+        ------
+        UsageError
+            A run is in two banks, or these have other content of one prompt.
+        """
+        prompts = self.prompts
+        banks = [bank for bank in self.banks if prompts in bank.prompt_sets]
+        check_same_prompts(banks, prompts)
+        seen: dict[tuple[str, str], Bank] = {}
+        for bank in banks:
+            deposits = [
+                deposit
+                for deposit in bank.deposits(prompts=prompts)
+                if self.models is None or deposit.checkpoint.model in self.models
+                if self.steps is None or deposit.checkpoint.step in self.steps
+            ]
+            for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
+                if (other := seen.setdefault((model, run), bank)) is not bank:
+                    raise UsageError(
+                        f"{model} {run} has scores of {prompts!r} in both {other.address} and "
+                        f"{bank.address}. Put the banks together with `logitbank merge`."
+                    )
+            if deposits:
+                yield bank, deposits
 
     def frames(self, *, rows: int = TOKEN_ROWS, coded: Collection[str] = ()) -> Batches:
         """`Bank.scan` of all banks, in frames of about `rows` rows, in the order of each run.

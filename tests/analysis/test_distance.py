@@ -9,7 +9,7 @@ from scipy import stats
 
 import logitbank
 from logitbank.analysis.everything import analyses
-from logitbank.errors import KeepLevelError
+from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store import Bank, CheckpointId, Keep
 from tests.support.small_banks import QUERIES, QUERY_SET, logits, new_bank
 
@@ -126,3 +126,9 @@ def test_checkpoints_without_full_rows_are_refused_or_left_out(tmp_path: Path) -
 def test_a_report_does_not_read_all_rows(tmp_path: Path) -> None:
     bank, _ = filled(tmp_path / "a")
     assert "Distances" not in [analysis.title for analysis in analyses(bank)]
+
+
+def test_a_run_in_two_banks_is_refused(tmp_path: Path) -> None:
+    banks = [filled(tmp_path / name)[0] for name in ("a", "b")]
+    with pytest.raises(UsageError, match="has scores of 'parity' in both .* and "):
+        logitbank.distance(banks)

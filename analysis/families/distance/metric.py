@@ -5,20 +5,19 @@ Axis letters: `q` rows, `v` vocabulary, `c` checkpoints, `m` distances.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.distance import MEASURES, PAIRS
-from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.items import Items, gather_items
+from logitbank.analysis.frames.items import Items, array_items, gather_items
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import summarise
@@ -186,25 +185,27 @@ def read_distances(scores: Scores, *, ray: str | None = None) -> tuple[Items, It
     """Items of checkpoints, and of pairs of runs or models; read once in a report."""
 
     def read() -> tuple[Items, Items]:
-        items, pairs = list[pl.DataFrame](), list[pl.DataFrame]()
+        items, pairs = list[Items](), list[Items]()
         for prompts, deposits in _whole(scores):
             series, steps = _series(deposits), _at_one_step(deposits)
             read = partial(map_together, rows=_rows(deposits), ray=ray)
             with_last = [[own[-1], *own] for own in series]
             for own, values in zip(series, read(with_last, along), strict=True):
-                heads = [_head(deposit) for deposit in own]
-                items.append(prompts.items(values, heads, ALONG))
+                items.append(prompts.items(values, own, ALONG))
             for own, values in zip(steps, read(steps, between), strict=True):
-                both = [(_head(a), _head(b)) for a, b in combinations(own, 2)]
-                heads = [a | {k: b[k.removeprefix("other_")] for k in OTHER} for a, b in both]
-                pairs.append(prompts.items(values, heads, DISTANCES))
-                of_runs = [at for at, (a, b) in enumerate(both) if a["model"] == b["model"]]
-                for head in map(_head, own):
-                    mine = [at for at in of_runs if head in both[at]]
+                both = [*combinations(own, 2)]
+                for at, (a, b) in enumerate(both):
+                    other = dict(zip(OTHER, (b.checkpoint.model, b.checkpoint.run), strict=True))
+                    pairs.append(prompts.items(values[:, [at]], [a], DISTANCES, **other))
+                of_runs = [
+                    at for at, (a, b) in enumerate(both) if a.checkpoint.model == b.checkpoint.model
+                ]
+                for deposit in own:
+                    mine = [at for at in of_runs if deposit in both[at]]
                     if mine:
                         mean = values[:, mine].mean(axis=1, keepdims=True)
                         names = [f"{name}_runs" for name in DISTANCES]
-                        items.append(prompts.items(mean, [head], names))
+                        items.append(prompts.items(mean, [deposit], names))
         return gather_items(items), gather_items(pairs)
 
     return scores.cached("distance", read)
@@ -221,33 +222,23 @@ class Prompts(NamedTuple):
     """(p,) where the rows of each prompt begin."""
 
     def items(
-        self, values: Floats, heads: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> pl.DataFrame:
-        """Tidy rows: values (q, c, m) averaged over each prompt's contexts."""
+        self, values: Floats, deposits: Sequence[Deposit], names: Sequence[str], **groups: str
+    ) -> Items:
+        """Items of values (q, c, m), averaged over each prompt's contexts; a part each name."""
         counts = np.diff([*self.starts, len(self.rows)])[:, None, None]
         means = np.add.reduceat(values[self.rows], self.starts, axis=0) / counts
-        parts = [
-            self.axes.with_columns(
-                **{key: pl.lit(value) for key, value in head.items()},
-                part=pl.lit(name),
-                value=means[:, c, m],
-            )
-            for c, head in enumerate(heads)
-            for m, name in enumerate(names)
-        ]
-        return pl.concat(parts).with_columns(pl.col("step").cast(pl.Int64))
+        own = self.axes.with_columns(**{name: pl.lit(value) for name, value in groups.items()})
+        axes = pl.concat(own.with_columns(part=pl.lit(name)) for name in names)
+        dense = means.transpose(1, 2, 0).reshape(len(deposits), len(axes))
+        return array_items(_checkpoints(deposits), axes, dense)
 
 
 def _whole(scores: Scores) -> Iterator[tuple[Prompts, list[Deposit]]]:
     """Each query set of the prompts, and its complete deposits that keep full rows."""
-    holding = [bank for bank in scores.banks if scores.prompts in bank.prompt_sets]
-    check_same_prompts(holding, scores.prompts)
     found, banks = defaultdict[str, list[Deposit]](list), dict[str, Bank]()
-    for bank in holding:
-        for deposit in bank.deposits(prompts=scores.prompts):
-            wanted = scores.models is None or deposit.checkpoint.model in scores.models
-            wanted &= scores.steps is None or deposit.checkpoint.step in scores.steps
-            if wanted and deposit.layout.keep.has_full_rows and deposit.complete:
+    for bank, deposits in scores.holding():
+        for deposit in deposits:
+            if deposit.layout.keep.has_full_rows and deposit.complete:
                 found[deposit.query_set].append(deposit)
                 banks.setdefault(deposit.query_set, bank)
     if not found:
@@ -275,8 +266,9 @@ def _prompts(bank: Bank, name: str, query_set: str) -> Prompts:
     return Prompts(axes, places["row"].to_numpy().astype(np.int64), starts)
 
 
-def _head(deposit: Deposit) -> dict[str, Any]:
-    return {name: getattr(deposit.checkpoint, name) for name in ("model", "run", "step")}
+def _checkpoints(deposits: Sequence[Deposit]) -> pl.DataFrame:
+    rows = [(d.checkpoint.model, d.checkpoint.run, d.checkpoint.step) for d in deposits]
+    return pl.DataFrame(rows, CHECKPOINT_SCHEMA, orient="row")
 
 
 def _series(deposits: Sequence[Deposit]) -> list[list[Deposit]]:
@@ -306,7 +298,7 @@ def distance_map(scores: Scores) -> pl.DataFrame:
         every = np.unique(prompts.rows)
         chosen = every[np.linspace(0, len(every) - 1, min(len(every), MAP_ROWS)).astype(np.int64)]
         for own in _series(deposits):
-            heads = pl.DataFrame(list(map(_head, own)), schema=CHECKPOINT_SCHEMA)
+            heads = _checkpoints(own)
             kl = _all_pairs(own, chosen)
             pairs = heads.join(heads.select(other_step="step"), how="cross")
             tables.append(

@@ -37,7 +37,7 @@ from logitbank.analysis.families.options.tables import (
     read_answers,
     share_table,
 )
-from logitbank.analysis.frames.banks import check_same_prompts, select_models
+from logitbank.analysis.frames.banks import select_models
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.items import Items, array_items, gather_items
@@ -46,8 +46,8 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.neighbours import js_divergences
-from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.errors import AbsentError, BankError
+from logitbank.store import Deposit
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import checkpoint_name
 
@@ -164,7 +164,7 @@ def option_scores(
     tables = {name: [pl.DataFrame(schema=schema)] for name, schema in SCHEMAS.items()}
     clustered = set[str]()
     for name in scores.sets:
-        for bank, deposits in _holding(scores.of(name)):
+        for bank, deposits in scores.of(name).holding():
             own = {deposit.checkpoint.model for deposit in deposits}
             scored = prompt_scores(bank, name, models=own, steps=scores.steps, few=True)
             rows, expected = bank.prompts(name).collect(), expected_query_sets(bank, name)
@@ -248,7 +248,7 @@ def read_items(source: Scores) -> Items:
     Of prompts with an answer among several options; null if no order has a score of all of them.
     """
     parts = list[Items]()
-    for bank, deposits in _holding(source):
+    for bank, deposits in source.holding():
         models = {deposit.checkpoint.model for deposit in deposits}
         for each in prompt_scores(
             bank, source.prompts, models=models, steps=source.steps, few=True
@@ -260,29 +260,6 @@ def read_items(source: Scores) -> Items:
             values = np.hstack([answers.values, shares.values])
             parts.append(array_items(answers.checkpoints, named, values))
     return gather_items(parts)
-
-
-def _holding(scores: Scores) -> Iterator[tuple[Bank, list[Deposit]]]:
-    """The banks with scores of a prompt set, and their deposits of it; each run is in one bank."""
-    prompts = scores.prompts
-    holding = [bank for bank in scores.banks if prompts in bank.prompt_sets]
-    check_same_prompts(holding, prompts)
-    seen: dict[tuple[str, str], Bank] = {}
-    for bank in holding:
-        deposits = [
-            deposit
-            for deposit in bank.deposits(prompts=prompts)
-            if scores.models is None or deposit.checkpoint.model in scores.models
-            if scores.steps is None or deposit.checkpoint.step in scores.steps
-        ]
-        for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
-            if (other := seen.setdefault((model, run), bank)) is not bank:
-                raise UsageError(
-                    f"{model} {run} has scores of {prompts!r} in both {other.address} and "
-                    f"{bank.address}. Put the banks together with `logitbank merge`."
-                )
-        if deposits:
-            yield bank, deposits
 
 
 class Positions(NamedTuple):

@@ -33,11 +33,9 @@ def placebo_items(scores: Scores) -> Items:
     the paper: the mean over options.
     """
     parts = []
-    for bank in scores.banks:
-        own = [name for name in bank.models if scores.models is None or name in scores.models]
-        if scores.prompts not in bank.prompt_sets or not own:
-            continue
-        read = prompt_scores(bank, scores.prompts, models=own, steps=scores.steps, few=True)
+    for bank, deposits in scores.holding():
+        models = {deposit.checkpoint.model for deposit in deposits}
+        read = prompt_scores(bank, scores.prompts, models=models, steps=scores.steps, few=True)
         parts += [_items(each, scores.prompts) for each in read]
     return gather_items(parts)
 

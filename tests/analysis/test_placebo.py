@@ -11,8 +11,9 @@ from logitbank.analysis.families.placebo import FAMILY
 from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
-from tests.support.placebo_cases import EDITS, with_pairs
-from tests.support.small_banks import logits
+from logitbank.store import CheckpointId
+from tests.support.placebo_cases import EDITS, pair_table, with_pairs
+from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table
 
 pytestmark = pytest.mark.numerical
 
@@ -30,6 +31,27 @@ def test_changes_of_three_pairs_by_hand(tmp_path: Path) -> None:
         assert rows[f"odds, {edit}"]["items"] == 3
     difference = rows["changed, target"]["value"] - rows["changed, placebo"]["value"]
     assert rows["changed, difference"]["value"] == pytest.approx(difference)
+
+
+def test_certain_models_and_prompts_in_no_pair(tmp_path: Path) -> None:
+    """Options that are 300 nats apart have log-odds; a prompt without a pair does not count."""
+    bank = new_bank(tmp_path / "a")
+    alone = pl.col("row") == 9
+    table = pair_table(QUERY_SET)
+    rest = prompt_table().filter(alone).with_columns(
+        pair=pl.lit(None, pl.String), edit=pl.lit(None, pl.String)
+    )  # fmt: skip
+    bank.add_prompts("edits", pl.concat([table, rest]))
+    values = np.zeros((10, 6), np.float32)
+    values[:, 1] = 300
+    values[1] = 0
+    checkpoint = CheckpointId("m", step=0)
+    bank.deposit(values, checkpoint=checkpoint, query_set=QUERY_SET.name, dtype="float32")
+    table = logitbank.placebo(bank, prompts="edits").tables["measures"]
+    rows = table.rows_by_key("measure", named=True, unique=True)
+    assert rows["odds, target"]["value"] == pytest.approx(100)
+    assert rows["odds, placebo"]["value"] == 0
+    assert (rows["odds, target"]["items"], rows["odds, target"]["missing"]) == (3, 0)
 
 
 @pytest.mark.parametrize(

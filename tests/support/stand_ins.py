@@ -40,10 +40,10 @@ def pythia(folder: Path, steps: Sequence[int]) -> Path:
     return folder
 
 
-def learns_and_unlearns(folder: Path, prompts: Sequence[tuple[str, str]], each: int = 30) -> Path:
+def learns_and_unlearns(folder: Path, prompts: Sequence[tuple[str, str]]) -> Path:
     """A model that is trained to give the answer of each prompt, and then always " he".
 
-    Checkpoints are saved every 10 steps; the second training begins at step `each`.
+    Checkpoints are saved every 10 steps to step 60; the second training begins at step 30.
     """
     import torch
     import transformers
@@ -58,12 +58,12 @@ def learns_and_unlearns(folder: Path, prompts: Sequence[tuple[str, str]], each: 
     right = [tokenizer(answer)["input_ids"][0] for _, answer in prompts]
     he = tokenizer(" he")["input_ids"][0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for step in range(2 * each + 1):
+    for step in range(61):
         if step % 10 == 0:
             target = folder / f"step{step}"
             model.save_pretrained(target)
             real_tokenizer("pythia", target)
-        targets = torch.tensor(right if step < each else [he] * len(right))
+        targets = torch.tensor(right if step < 30 else [he] * len(right))
         logits = torch.stack([model(torch.tensor([ids])).logits[0, -1] for ids in encoded])
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, targets).backward()

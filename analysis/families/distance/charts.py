@@ -8,7 +8,10 @@ from logitbank.analysis.charts.curves import SERIES, curves, stacked, with_serie
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.distance.metric import Distances
+from logitbank.store.steps import in_order
 
+MOST_SERIES = 6
+"""Most heat maps on a page."""
 BANDS = "Bands: 95% confidence intervals over prompts."
 PANELS = {
     "js_previous": Measure("value", "JSD from the previous\ncheckpoint (nats)", scale="zero"),
@@ -41,20 +44,21 @@ def _along(table: pl.DataFrame) -> Chart:
 
 def _runs(table: pl.DataFrame) -> Chart:
     runs = pl.col("run").unique(maintain_order=True)
-    named = ""
+    named = []
     of_model = table.group_by("model", maintain_order=True).agg(runs)
     for model, names in of_model.iter_rows():
         if len(names) == 2:  # the distance of each from the other is one curve
-            named = f" Two runs have one curve: {' and '.join(names)}."
+            named.append(" and ".join(names))
             other = (pl.col("model") == model) & (pl.col("run") == names[1])
             table = table.filter(~other)
-            own = pl.when(model=model).then(pl.lit(" and ".join(names))).otherwise("run")
+            own = pl.when(model=model).then(pl.lit(named[-1])).otherwise("run")
             table = table.with_columns(run=own)
+    two = f" Two runs have one curve: {', '.join(dict.fromkeys(named))}." if named else ""
     axis = StepAxis(table["step"].to_list())
     measure = Measure("value", "KL between runs\n(nats, log scale)", scale="log")
     caption = (
         "Kullback–Leibler divergence of each run from the other runs of its model at the same "
-        f"step, the mean of both directions.{named} {BANDS} {sample_size(table['items'], 'item')}."
+        f"step, the mean of both directions.{two} {BANDS} {sample_size(table['items'], 'item')}."
     )
     return titled(curves(table, axis, measure), "Distance between runs", caption, axis=axis)
 
@@ -62,7 +66,11 @@ def _runs(table: pl.DataFrame) -> Chart:
 def _map(table: pl.DataFrame) -> Chart:
     """Cells of all pairs of checkpoints."""
     table = with_series(table)
-    steps = table["step"].unique(maintain_order=True).to_list()
+    series = table[SERIES].unique(maintain_order=True).to_list()
+    drawn = series[:MOST_SERIES]
+    table = table.filter(pl.col(SERIES).is_in(drawn))
+    some = f" Drawn: {len(drawn)} of {len(series)} models and runs; the table has all."
+    steps = in_order(table["step"].to_list())
     names = {step: "release" if step is None else f"{step:,}" for step in steps}
     cells = table.select(
         SERIES, pl.col("kl").round(6),
@@ -86,15 +94,15 @@ def _map(table: pl.DataFrame) -> Chart:
             tooltip=["a:N", "b:N", alt.Tooltip("kl:Q", format=".3g")],
         )
     )
-    series = cells[SERIES].unique(maintain_order=True).to_list()
     chart = heat.properties(height=180)
-    if len(series) > 1:
-        facet = alt.Facet(f"{SERIES}:N", header=alt.Header(title=None), sort=series)
+    if len(drawn) > 1:
+        facet = alt.Facet(f"{SERIES}:N", header=alt.Header(title=None), sort=drawn)
         chart = heat.properties(height=130).facet(facet=facet, columns=2, spacing=8)
         chart = chart.resolve_scale(x="independent", y="independent")
     caption = (
         "Kullback–Leibler divergence between every two checkpoints, the mean of both directions. "
         "Cells are checkpoints, so steps are not to scale. Colours: square root of the divergence, "
         f"from 0 (dark) to {most:.3g} nats (yellow). {sample_size(table['contexts'], 'context')}."
+        f"{some if len(drawn) < len(series) else ''}"
     )
     return titled(chart, "Distances between all checkpoints", caption)

@@ -66,6 +66,10 @@ class Family:
     """The prompt set that `extract` makes for it, chosen if a bank has several."""
     screen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The tables that the terminal prints with `--table`, and which columns of them first."""
+    item: str = "item"
+    """What an item is called, such as "sentence"."""
+    cluster: str = "cluster"
+    """What a cluster of items is called."""
     measures: tuple[Measure, ...] = ()
     """Numbers that are means of `items`. The first is measured over several runs of a model."""
     items: "Callable[[Scores], Items] | None" = None

@@ -1,6 +1,6 @@
 """What every family has unless it names its own: the table of measures, findings and a chart."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,12 +24,10 @@ from logitbank.analysis.results.series import (
     series_name,
     size,
 )
-from logitbank.analysis.results.tables import Result
+from logitbank.analysis.results.tables import Result, groups_of
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.summary import ALL
 from logitbank.wording import step_name
-
-N = size("items", "clusters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +48,6 @@ class Measured(Result):
         }  # fmt: skip
 
 
-def groups_of(table: pl.DataFrame) -> list[str]:
-    """The columns of groups of a table of measures."""
-    return table.columns[len(CHECKPOINT) : table.columns.index("measure")]
-
-
 def overall(table: pl.DataFrame) -> pl.DataFrame:
     """The rows of all groups together; of groups that are not, all rows."""
     whole = table.filter(pl.all_horizontal(pl.col(groups_of(table)) == ALL))
@@ -65,7 +58,7 @@ def findings(family: Family, result: Measured) -> list[Finding]:
     """The first measure, then each measure of each model and run, and its extreme groups."""
     known = result.measures.filter(pl.col("value").is_not_nan())
     if known.is_empty():
-        return [Finding(text=f"There is no item of {family.title} with a score.")]
+        return [Finding(text=f"There is no {family.item} of {family.title} with a score.")]
     table = overall(known)
     found = [_headline(family, table)]
     order = pl.Enum([measure.key for measure in family.measures])
@@ -134,7 +127,7 @@ def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding
     names = [str(last[name]) for name in groups_of(rows) if last[name] != ALL]
     measure, what = _named(family, last, prefix)
     what += "".join(f", {name}" for name in names)
-    value = Curve(rows, "value", what, N, measure.form, "measures")
+    value = Curve(rows, "value", what, sample_of(family), measure.form, "measures")
     yield value.now()
     if measure.link is None:
         yield from value.change()
@@ -152,7 +145,7 @@ def _extreme_groups(
     for end, at in (("lowest", 0), ("highest", -1)) if len(own) > 1 else ():
         row = own.row(at, named=True)
         name = ", ".join(f"{group} {row[group]}" for group in groups)
-        curve = Curve(own, "value", what, N, measure.form, "measures")
+        curve = Curve(own, "value", what, sample_of(family), measure.form, "measures")
         yield curve.at(row, f", {end}: {name},")
 
 
@@ -160,6 +153,11 @@ def _named(family: Family, row: Row, prefix: str) -> tuple[Measure, str]:
     """The measure of a row, and the words for it."""
     measure = next(each for each in family.measures if each.key == row["measure"])
     return measure, f"{prefix}{words_for(measure)}"
+
+
+def sample_of(family: Family) -> Callable[[Row], str]:
+    """The sample size of rows of measures."""
+    return size("items", "clusters", items=family.item, clusters=family.cluster)
 
 
 def words_for(measure: Measure) -> str:
@@ -184,6 +182,6 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     chart = stacked(*panels) if len(panels) > 1 else panels[0]
     caption = (
         f"{family.title} over training. Bands: 95% confidence intervals. "
-        f"{sample_size(table['items'], 'item')}."
+        f"{sample_size(table['items'], family.item)}."
     )
     return {"measures": titled(chart, family.title, caption, axis=axis)}

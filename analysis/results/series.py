@@ -83,19 +83,24 @@ def missing_text(count: int | None, noun: str = "") -> str:
     return f", {counted(count, noun) if noun else format(count, ',')} missing"
 
 
-def size(column: str, *within: str, missing: str = "") -> Callable[[Row], str]:
+def size(column: str, *within: str, missing: str = "", **nouns: str) -> Callable[[Row], str]:
     """Sample sizes of rows: plural columns, and the noun of what is missing, if it is another.
+
+    `nouns` name columns otherwise.
 
     >>> size("prompts", "sentences")({"prompts": 192, "sentences": 48, "missing": 3})
     '192 prompts (48 sentences), 3 missing'
     >>> size("pairs", missing="sentence")({"pairs": 60, "missing": 2})
     '60 pairs, 2 sentences missing'
+    >>> size("items", items="sentence")({"items": 60})
+    '60 sentences'
     """
 
     def text(row: Row) -> str:
         fewer = [name for name in within if (row.get(name) or row[column]) < row[column]]
-        parts = ", ".join(counted(row[name], name[:-1]) for name in fewer)
-        n = counted(row[column], column[:-1]) + (f" ({parts})" if parts else "")
+        parts = ", ".join(counted(row[name], nouns.get(name, name[:-1])) for name in fewer)
+        noun = nouns.get(column, column[:-1])
+        n = counted(row[column], noun) + (f" ({parts})" if parts else "")
         return n + missing_text(row.get("missing"), missing)
 
     return text

@@ -55,9 +55,7 @@ def measured_study(
     result = Measured(table, changes, further)
     if changes["kind"].count():
         family = replace(family, notes=(*family.notes, CHANGE_POINTS))
-    of_first = measured.overall(result.measures.filter(measure=family.measures[0].key))
-    missing = missing_sentences(of_first, "item")
-    return make_study(family, result, scores, missing=missing)
+    return make_study(family, result, scores)
 
 
 def make_study(
@@ -65,16 +63,20 @@ def make_study(
     result: R,
     scores: Scores,
     *,
-    missing: Sequence[str] = (),
+    missing: Sequence[str] | None = None,
     files: Sequence[pl.DataFrame] = (),
 ) -> Study[R]:
     """The study of a family's result.
 
     It names the checkpoints without any of the scores; `missing` are further notes about missing
-    scores. If a model has several runs, it also has their mean and
-    agreement.
+    scores, by default about the missing items of the first measure. If a model has several runs, it
+    also has their mean and agreement.
     """
-    tables = [table for table in result.tables().values() if "model" in table.columns]
+    named = result.tables()
+    tables = [table for table in named.values() if "model" in table.columns]
+    if missing is None:
+        of_first = named["measures"].filter(measure=family.measures[0].key)
+        missing = missing_sentences(measured.overall(of_first), family.item)
     names = sorted({name for table in tables for name in table["model"].unique()})
     of_runs = run_tables(family, scores, tables)
     find = family.findings or partial(measured.findings, family)
@@ -100,7 +102,7 @@ def make_study(
     if differences is not None:
         shown.insert(1, difference_finding(family, differences))
         of_runs = {**of_runs, "model_differences": differences}
-    of_runs = {**of_runs, **model_tables(family, result.tables())}
+    of_runs = {**of_runs, **model_tables(family, named)}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     return Study(
         result=result,

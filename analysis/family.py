@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from logitbank.analysis.frames.choose import ChoosePrompts
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Family:
     """What a cluster of items is called."""
     measures: tuple[Measure, ...] = ()
     """Numbers that are means of `items`. The first is measured over several runs of a model."""
+    views: Mapping[str, View] = field(default_factory=dict)
+    """Names of tables that people know, and which measures they show."""
     items: "Callable[[Scores], Items] | None" = None
     """The items of one prompt set; none if it is of another kind."""
     tables: "Callable[[Scores, Items], Mapping[str, pl.DataFrame]] | None" = None

@@ -154,7 +154,8 @@ def _table_names(family: Family) -> list[str] | None:
     text = str(inspect.signature(family.analyze).return_annotation)
     returned = re.fullmatch(r"Study\[(\w+)\]", text)
     if returned and returned[1] == "Any":
-        return None if family.tables else ["measures", "change_points", *SHARED_TABLES]
+        own = ["measures", "change_points", *family.views]
+        return None if family.tables else [*own, *SHARED_TABLES]
     result = getattr(analysis, returned[1], None) if returned else None
     return None if result is None else [*table_names(result), *SHARED_TABLES]
 

@@ -24,9 +24,10 @@ from logitbank.analysis.results.series import (
     series_name,
     size,
 )
-from logitbank.analysis.results.tables import Result, groups_of
+from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.summary import ALL
+from logitbank.analysis.stats.views import groups_of
 from logitbank.wording import step_name
 
 
@@ -39,7 +40,7 @@ class Measured(Result):
     change_points: pl.DataFrame
     """Change points of the first measure of all groups, by model and run."""
     further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """The family's own tables."""
+    """The family's views and own tables."""
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables of measures and change points, then the family's own."""

@@ -49,8 +49,9 @@ def measured_study(
     assert family.items is not None
     scores = read_scores(banks, prompts, models, family=family, cache=cache)
     items = family.items(scores)
-    further = family.tables(scores, items) if family.tables else {}
     table = measures_table(items, family.measures)
+    further = {name: view.of(table) for name, view in family.views.items()}
+    further |= family.tables(scores, items) if family.tables else {}
     changes = measured.changes_of(table, family.measures[0])
     result = Measured(table, changes, further)
     if changes["kind"].count():
@@ -74,7 +75,7 @@ def make_study(
     """
     named = result.tables()
     tables = [table for table in named.values() if "model" in table.columns]
-    if missing is None:
+    if missing is None and "measures" in named:
         of_first = named["measures"].filter(measure=family.measures[0].key)
         missing = missing_sentences(measured.overall(of_first), family.item)
     names = sorted({name for table in tables for name in table["model"].unique()})
@@ -90,7 +91,7 @@ def make_study(
     ]
     if family.items is not None and family.measures:
         notes = (not_averaged(scores.banks, prompts, names) for prompts in scores.sets)
-        missing = [*missing, *dict.fromkeys(note for each in notes for note in each)]
+        missing = [*(missing or ()), *dict.fromkeys(note for each in notes for note in each)]
     lead = found[0].figure if found else ""
     found = [_with_note(finding, wrong) for finding in found]
     copied = [
@@ -109,7 +110,7 @@ def make_study(
         findings=tuple(shown),
         details=tuple(details),
         run_tables=of_runs,
-        missing=(*missing, *exclusion_notes(scores.banks, scores.sets, scores.models)),
+        missing=(*(missing or ()), *exclusion_notes(scores.banks, scores.sets, scores.models)),
         notes=family.notes,
         cautions=family.cautions,
         title=f"{family.title}: {listed}",

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from logitbank.analysis.frames.expressions import Floats
 
 
@@ -47,3 +49,28 @@ class Measure:
     def key(self) -> str:
         """In the column `measure` of a summary."""
         return f"{self.name}, {self.group}" if self.group else self.name
+
+
+class View:
+    """A table under a name that people know: some measures of a table of measures, side by side.
+
+    It has the columns of `side_by_side`. In the class of a result, it is that table of the result's
+    measures.
+    """
+
+    def __init__(self, *measures: Measure, by: str = "") -> None:
+        self.measures, self.by = measures, by
+
+    def of(self, table: "pl.DataFrame") -> "pl.DataFrame":
+        """This view of a table of measures."""
+        from logitbank.analysis.stats.views import side_by_side
+
+        measures = [(each.key, each.name, each.group) for each in self.measures]
+        return side_by_side(table, measures, by=self.by)
+
+    @overload
+    def __get__(self, result: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(self, result: Any, owner: Any = None) -> "pl.DataFrame": ...
+    def __get__(self, result: Any, owner: Any = None) -> "Self | pl.DataFrame":
+        return self if result is None else self.of(result.measures)

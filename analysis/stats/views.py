@@ -1,0 +1,40 @@
+"""Tables that show some measures of a table of measures side by side."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+
+
+def groups_of(measures: pl.DataFrame) -> list[str]:
+    """The columns of groups of a table of measures."""
+    return measures.columns[len(CHECKPOINT) : measures.columns.index("measure")]
+
+
+def side_by_side(
+    table: pl.DataFrame, measures: Sequence[tuple[str, str, str]], *, by: str = ""
+) -> pl.DataFrame:
+    """Some measures of a table of them: a row per checkpoint and group.
+
+    Each of `measures` is a key, a name and a group. `by` names the column of the groups of the
+    measures; "" if they have none. One measure has the columns of its rows, and its name for
+    `value`. Several have NAME, NAME_low and NAME_high, and the items, clusters and missing items of
+    the first.
+    """
+    keys, of_keys, groups = zip(*measures, strict=True)
+    keyed, names = pl.DataFrame({"measure": keys, "name": of_keys}), list(dict.fromkeys(of_keys))
+    keyed = keyed.with_columns(pl.Series(by or "by", groups))
+    key = [*CHECKPOINT, *groups_of(table), *([by] if by else [])]
+    rows = table.join(keyed, on="measure", maintain_order="left")
+    if len(names) == 1:
+        rest = rows.drop(*key, "measure", "name", "by", strict=False)
+        return rows.select(*key, *rest.columns).rename({"value": names[0]})
+    first = rows.unique(key, keep="first", maintain_order=True)
+    wide = first.select(key)
+    for name in names:
+        own = rows.filter(name=name).select(
+            *key, pl.col("value").alias(name), pl.col("low", "high").name.prefix(f"{name}_")
+        )
+        wide = wide.join(own, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return wide.hstack(first.select("items", "clusters", "missing"))

@@ -6,7 +6,7 @@ metric `acc`, the new one `acc,none` (with the filter that was applied to the an
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,10 @@ _HIGHER_IS_BETTER = {
 _RENAME = "Name the file <model>-step<number>.json."
 
 
-def read_harness(paths: Iterable[Path | str], *, task: str = "lambada_openai") -> pl.DataFrame:
+LAMBADA = "lambada_openai"
+
+
+def read_harness(paths: Iterable[Path | str], *, task: str = LAMBADA) -> pl.DataFrame:
     """The metrics of one task in result files, one row per file and metric.
 
     Columns model, run, step, task, metric, value, stderr (NaN if missing), file; sorted by model,
@@ -85,9 +88,7 @@ def _read(path: Path, task: str) -> pl.DataFrame:
     results = _results(document, path)
     if task not in results:
         names = f"{', '.join(sorted(results)[:8])}{', …' * (len(results) > 8)}"
-        raise UsageError(
-            f"{path} has no results of task {task!r}. Choose one with --task: {names or 'none'}."
-        )
+        raise UsageError(f"{path} has no results of task {task!r}. It has {names or 'none'}.")
     model, run, step = document_checkpoint(document, path)
     rows = [
         (model, run, step, task, metric, value, stderr, str(path))
@@ -96,6 +97,28 @@ def _read(path: Path, task: str) -> pl.DataFrame:
     if not rows:
         raise UsageError(f"{path} has no number for task {task!r}. Leave it out.")
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def main_task(paths: Sequence[Path]) -> str:
+    """The task that files are about: LAMBADA if the first has it, else its only one.
+
+    Raises
+    ------
+    UsageError
+        It has several other tasks, or is no result file.
+    """
+    if not paths:
+        return LAMBADA
+    tasks = sorted(_results(read_json_object(paths[0], _KIND), paths[0]))
+    if LAMBADA in tasks or not tasks:
+        return LAMBADA
+    if len(tasks) > 1:
+        names = f"{', '.join(tasks[:8])}{', …' * (len(tasks) > 8)}"
+        raise UsageError(
+            f"{paths[0]} has several tasks, and LAMBADA is none of them: {names}. Choose one in "
+            "Python: `read_harness` and `tradeoff_metric` of logitbank.analysis."
+        )
+    return tasks[0]
 
 
 def _results(document: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:

@@ -31,6 +31,18 @@ def read_json_object(path: Path, kind: str) -> Mapping[str, Any]:
     return content
 
 
+def named_file(text: str) -> tuple[str, Path]:
+    """The name and the path of `NAME=PATH`; without a name "".
+
+    >>> named_file("bert=out/p.json")[0], named_file("out/p.json")[0]
+    ('bert', '')
+    """
+    name, equals, rest = text.partition("=")
+    if equals and name and rest and not Path(text).exists():
+        return name, Path(rest)
+    return "", Path(text)
+
+
 def is_table_path(path: Path) -> bool:
     """Whether a path means a table: no folder, and its name ends in .csv or .parquet."""
     return path.suffix.lower() in SUFFIXES and not path.is_dir()

@@ -21,7 +21,7 @@ from logitbank.analysis.frames.candidates import (
     PLAIN,
     some,
 )
-from logitbank.analysis.frames.input_files import read_json_object
+from logitbank.analysis.frames.input_files import named_file, read_json_object
 from logitbank.errors import UsageError
 
 FILE_TASKS = (INTRA, INTER, CAUSAL)
@@ -51,29 +51,18 @@ def file_candidates(predictions: Sequence[str], gold: str | None) -> list[pl.Dat
         raise UsageError("--predictions and --gold go together. Use StereoSet's dev.json as gold.")
     if gold is None:
         return []
-    files = [(name or path.stem, path) for name, path in map(_named_file, predictions)]
+    files = [(name or path.stem, path) for name, path in map(named_file, predictions)]
     names = [name for name, _ in files]
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise UsageError(
             f"Two prediction files have the name {duplicates[0]!r}. Use --predictions NAME=PATH."
         )
-    language, path = _named_file(str(gold))
+    language, path = named_file(str(gold))
     labels = read_gold(path)
     return [
         read_predictions(predicted, labels, model=name, language=language)
         for name, predicted in files
     ]
-
-
-def _named_file(text: str) -> tuple[str, Path]:
-    """
-    >>> _named_file("bert=out/p.json")[0], _named_file("out/p.json")[0]
-    ('bert', '')
-    """
-    name, equals, rest = text.partition("=")
-    if equals and name and rest and not Path(text).exists():
-        return name, Path(rest)
-    return "", Path(text)
 
 
 def read_gold(path: Path) -> pl.DataFrame:

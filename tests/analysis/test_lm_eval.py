@@ -191,8 +191,6 @@ def test_a_task_of_the_bank_is_a_performance(
     values = logitbank.lm_eval(own).result.lm_eval["value"].to_list()
     assert found.tradeoff["performance"].to_list() == values
     assert found.settings["metric"] == "lm-eval:inputs accuracy"
-    with pytest.raises(UsageError, match="no metric 'f1'.*--metric: acc"):
-        logitbank.tradeoff(own, performance=[name], metric="f1")
     with pytest.raises(UsageError, match="one task of the banks, or result files"):
         logitbank.tradeoff(own, performance=[name, "results"])
 

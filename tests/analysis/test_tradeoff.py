@@ -15,6 +15,7 @@ from logitbank.analysis.families.tradeoff.metric import TradeOff, trade_off, tra
 from logitbank.analysis.families.tradeoff.tables import Curve
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.items import array_items
+from logitbank.analysis.results.series import with_extreme
 from logitbank.errors import UsageError
 
 pytestmark = pytest.mark.numerical
@@ -111,6 +112,18 @@ def test_the_published_change_is_a_finding() -> None:
     )
 
 
+def test_curves_that_rise_and_fall_say_so() -> None:
+    able = side([0.05, 0.30, 0.95, 0.60, 0.40, 0.06], stderr=0.01)
+    found = tradeoff_metric(able, side([0.02, 0.1, -0.7, 0.3, 0.1, 0.01], stderr=0.01),
+                            max_accuracy_loss=100)  # fmt: skip
+    first, gap, accuracy, *_ = FAMILY.findings(found)
+    assert (gap.text, gap.extreme) == ("Gap at step 6,000", "highest 0.7 at step 3,000")
+    assert (accuracy.number, accuracy.extreme) == ("6.0%", "highest 95.0% at step 3,000")
+    assert with_extreme(first, [gap]).extreme == "", "the headline has step 3,000 already"
+    flat = FAMILY.findings(tradeoff_metric(side([0.5] * 6, stderr=0.01), side([0.2] * 6)))
+    assert not any(each.extreme for each in flat)
+
+
 @pytest.mark.parametrize(
     ("pair", "text"),
     [
@@ -166,7 +179,7 @@ def test_a_change_of_items_is_paired_and_a_ratio_has_the_error_of_its_logarithm(
     gap = Curve.of_items(array_items(keys, axes, values), GAP)
     found = trade_off(
         Curve(side([0.5, 0.5], steps=[1000, 2000], stderr=math.nan, run="main", low=0.0, high=1.0)),
-        gap, metric="acc", gap_name="gap", max_accuracy_loss=2, pair=(2000, 1000), match=None,
+        gap, metric="acc", gap_name="gap", max_accuracy_loss=2, pair=(2000, 1000),
     )  # fmt: skip
     (row,) = found.pairs.rows(named=True)
     ratio = values[0].sum() / values[1].sum()
@@ -235,10 +248,8 @@ def test_models_are_one_if_only_the_owner_differs() -> None:
     found = tradeoff_metric(theirs, ours).tradeoff
     assert found["model"].unique().to_list() == ["EleutherAI/pythia-70m"]
     early = side(ACC).with_columns(model=pl.lit("pythia-v0-70m"))
-    with pytest.raises(UsageError, match=r"v0-70m.* --match EleutherAI/pythia-70m=pythia-v0-70m"):
+    with pytest.raises(UsageError, match=r"v0-70m.* --performance EleutherAI/pythia-70m=FILE"):
         tradeoff_metric(early, ours)
-    matched = tradeoff_metric(early, ours, match={"EleutherAI/pythia-70m": "pythia-v0-70m"})
-    assert matched.tradeoff.equals(found, null_equal=True)
 
 
 def test_releases_are_left_out_and_a_run_without_a_name_is_main() -> None:

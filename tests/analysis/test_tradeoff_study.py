@@ -118,6 +118,31 @@ def test_result_files_are_read_singly_and_from_folders(tmp_path: Path, bank: Pat
         assert study.result.tradeoff["performance"].to_list() == [0.1, 0.2]
 
 
+def test_the_only_task_of_files_is_read_and_the_model_may_be_named(
+    tmp_path: Path, bank: Path
+) -> None:
+    """And a file without the metric of the others is refused."""
+    steps = {0: 0.1, 8: 0.2}
+    files = [
+        result_file(
+            tmp_path / f"m-step{step}.json",
+            results={"piqa": {"acc,none": value, "acc_norm,none": 0.9, "alias": "piqa"}},
+            args=f"pretrained=org/m,revision=step{step}",
+        )
+        for step, value in steps.items()
+    ]
+    study = tradeoff(bank, performance=[f"toy={tmp_path}"])
+    assert study.result.settings["metric"] == "piqa accuracy"
+    assert study.result.tradeoff.select("step", "performance").rows() == [*steps.items()]
+    again = tradeoff(bank, performance=[f"toy={file}" for file in files]).result
+    assert again.tradeoff.equals(study.result.tradeoff, null_equal=True)
+    with pytest.raises(LogitbankError, match='"org/m".* --performance toy=FILE'):
+        tradeoff(bank, performance=[str(tmp_path)])
+    result_file(files[1], results={"piqa": {"acc_norm": 0.9}}, args="pretrained=m,revision=step8")
+    with pytest.raises(LogitbankError, match=r"m-step8.json has no number for 'acc' \(1 such"):
+        tradeoff(bank, performance=[f"toy={tmp_path}"])
+
+
 @pytest.mark.parametrize(
     ("names", "match", "expected"),
     [
@@ -149,8 +174,8 @@ def test_released_evaluations_of_pythia_are_read_as_they_are(tmp_path: Path) -> 
     last, early = (each["lambada_openai"]["acc"] for each in released)
     assert found.tradeoff["model"].unique().to_list() == ["pythia-160m"]
     assert found.pairs["performance_change"].item() == pytest.approx(100 * (early - last))
-    big = {"pythia-160m": "EleutherAI/pythia-v1.1-6.9b"}
-    other = tradeoff(bank, performance=[str(SAMPLES)], match=big).result.tradeoff
+    big = f"pythia-160m={SAMPLES / 'pythia-6.9b-step83000.json'}"
+    other = tradeoff(bank, performance=[big]).result.tradeoff
     assert other["step"].to_list() == [83000], "the only released step of this model"
 
 
@@ -169,15 +194,13 @@ def test_tables_and_charts_are_one_each(bank: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"performance": True, "metric": "f1"}, "'f1'.*acc, perplexity.*1 more"),
-        ({"performance": True, "task": "piqa"}, "piqa.*lambada_openai"),
+        ({"performance": {"piqa": {"acc": 0.5}, "arc": {"acc": 0.5}}}, "several tasks.* arc, piqa"),
+        ({"performance": {"piqa": {"f1": 0.5, "em": 0.5}}}, "piqa has no accuracy, but em, f1"),
+        ({"performance": {"words": {"perplexity": 10}}}, "perplexity. is 10. .* a share"),
         ({"performance": True, "models": ["m"]}, "'m'.*toy"),
         ({"performance": ["none.json"]}, "none.json"),
         ({"performance": ["."]}, "json"),
-        ({"task": "piqa"}, "--performance"),
         ({"pair": (8, 9)}, "Step 9"),
-        ({"metric": "f1"}, "--performance"),
-        ({"performance": True, "metric": "perplexity"}, "perplexity. is 10. .* a share"),
         ({"prompts": ["lambada"]}, "two"),
         ({"max_accuracy_loss": -1}, "-1"),
         ({"banks": ["nowhere"]}, "nowhere"),
@@ -188,6 +211,9 @@ def test_calls_that_do_not_fit_are_refused(
     message: str,
 ) -> None:  # fmt: skip
     files = results(tmp_path / "r", {0: 0.1, 8: 0.2})
+    if isinstance(values := options.get("performance"), dict):
+        files = [result_file(tmp_path / "m-step0.json", results=values, args="pretrained=toy")]
+        options = options | {"performance": True}
     if options.get("performance") is True:
         options = options | {"performance": [str(file) for file in files]}
     monkeypatch.chdir(bank.parent)

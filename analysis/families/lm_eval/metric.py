@@ -14,7 +14,6 @@ import polars as pl
 
 from logitbank.analysis.families.lm_eval import FAMILY
 from logitbank.analysis.families.lm_eval.tables import (
-    FURTHER,
     MAIN,
     item_rows,
     result_rows,
@@ -133,27 +132,24 @@ def read_items(scores: Scores, *, include: str | None = None) -> Items:
     return read_results(scores, include=include, bootstrap=0).items
 
 
-ANY = Measure(name="value", plus=(MAIN, FURTHER))
+ANY = Measure(name="value", plus=(MAIN,))
 """The mean of `task_items`."""
 
 
-def task_items(scores: Scores, metric: str) -> Items:
-    """The value of each document for one metric of a task.
+def task_items(scores: Scores) -> Items:
+    """The value of each document for the first metric of a task that is a mean over documents.
 
     Raises
     ------
     UsageError
-        The task has no such metric, or it is no mean over documents.
+        The task has no such metric.
     """
-    items = read_items(scores)
-    own = items.only(metric=metric)
-    if own.axes.is_empty():
-        known = ", ".join(items.axes["metric"].unique().sort()) or "none"
+    items = read_items(scores).only(part=MAIN)
+    if items.axes.is_empty():
         raise UsageError(
-            f"{scores.prompts} has no metric {metric!r} that is a mean over documents. Choose one "
-            f"with --metric: {known}."
+            f"{scores.prompts} has no metric that is a mean over documents. Name another task."
         )
-    return own.pooled("task", "metric")
+    return items.pooled("task")
 
 
 def read_results(

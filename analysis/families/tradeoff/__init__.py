@@ -1,6 +1,6 @@
 """Trade-offs: a bias against an ability, checkpoint by checkpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.reader import ScanCache
     from logitbank.analysis.study import Study
 
-TASK = "lambada_openai"
 LAMBADA, WINOBIAS = "lambada", "winobias"
 
 
@@ -28,19 +27,13 @@ def tradeoff(
     performance: Annotated[
         Sequence[str],
         "Task of the banks, as lm-eval:NAME; or result file of lm-evaluation-harness, or a folder "
-        "of them; repeatable. By default LAMBADA of the banks.",
+        "of them, as PATH or MODEL=PATH; repeatable. By default LAMBADA of the banks.",
     ] = (),
-    task: Annotated[str, "Task to read from result files."] = TASK,
-    metric: Annotated[str, "Metric of result files or of a task of the banks."] = "acc",
     max_accuracy_loss: Annotated[
         float, "Maximum tolerated performance loss (percentage points)."
     ] = 2.0,
     pair: Annotated[
         tuple[int, int] | None, "Two steps to compare, the later one first: LAST,EARLY."
-    ] = None,
-    match: Annotated[
-        Mapping[str, str] | None,
-        "Model of the banks and its counterpart in the result files, as MODEL=OTHER; repeatable.",
     ] = None,
 ) -> "Study[TradeOff]":
     """Compare performance and bias at every checkpoint.
@@ -57,10 +50,9 @@ def tradeoff(
         What the analyses of one report share.
     performance
         A prompt set `lm-eval:NAME` of the banks; or result files of lm-evaluation-harness, or
-        their folders. Without any, LAMBADA of the banks.
-    task, metric
-        What to read from result files; the metric also of a task of the banks.
-    max_accuracy_loss, pair, match
+        their folders, as a path or MODEL=PATH with the model's name in the banks. Of files, the
+        accuracy of LAMBADA, else that of their only task. Without any, LAMBADA of the banks.
+    max_accuracy_loss, pair
         As for `logitbank.analysis.tradeoff_metric`.
 
     The gap is that of `logitbank.fairness`. `logitbank.analysis.tradeoff_metric` compares curves of
@@ -79,6 +71,7 @@ def tradeoff(
     from logitbank.analysis.families.fairness.metric import answer_jsd_p
     from logitbank.analysis.families.lambada import FAMILY as LAMBADA_FAMILY
     from logitbank.analysis.families.lambada.metric import read_lambada
+    from logitbank.analysis.families.lm_eval.metric import ANY, task_items
     from logitbank.analysis.families.tradeoff import metric as sources
     from logitbank.analysis.families.tradeoff.tables import Curve
     from logitbank.analysis.frames.banks import open_banks
@@ -90,43 +83,41 @@ def tradeoff(
     in_banks = [name for name in performance if name.startswith("lm-eval:")]
     if in_banks and len(performance) > 1:
         raise UsageError("--performance is one task of the banks, or result files. Name one.")
-    files = [] if in_banks else sources.result_files(performance)
-    if not (files or in_banks) and (task, metric) != (TASK, "acc"):
-        raise UsageError("--task and --metric are read from result files: add --performance.")
     if len(prompts) != 2:
         raise UsageError(
             "--prompts needs two prompt sets, that of LAMBADA and that of WinoBias, and has "
             f"{len(prompts)}: {', '.join(prompts)}."
         )
-    lambada_prompts, gap_prompts = (*in_banks, prompts[1]) if in_banks else prompts
-    read = [gap_prompts] if files else [lambada_prompts, gap_prompts]
+    files = [] if in_banks else sources.result_files(performance)
+    able_prompts, gap_prompts = (in_banks or prompts)[0], prompts[1]
+    read = [gap_prompts] if files else [able_prompts, gap_prompts]
     opened, cache = open_banks(banks, models=models, prompts=read), cache or ScanCache()
-    gap_source = Scores(opened, (gap_prompts,), models, cache)
+    able_source, gap_source = (
+        Scores(opened, (name,), models, cache) for name in (able_prompts, gap_prompts)
+    )
+    metric = "LAMBADA accuracy"
     if files:
-        able = Curve(sources.performance_files(files, task, metric))
+        table, metric = sources.performance_files(files)
+        able = Curve(table)
     elif in_banks:
-        from logitbank.analysis.families.lm_eval.metric import ANY, task_items
-
-        source = Scores(opened, (lambada_prompts,), models, cache)
-        able, task = Curve.of_items(task_items(source, metric), ANY), lambada_prompts
+        items = task_items(able_source)
+        metric = sources.metric_name(able_prompts, items.axes["metric"][0])
+        able = Curve.of_items(items.pooled("metric"), ANY)
     else:
-        lambada_source = Scores(opened, (lambada_prompts,), models, cache)
-        able = Curve.of_items(read_lambada(lambada_source).items, LAMBADA_FAMILY.measures[0])
+        able = Curve.of_items(read_lambada(able_source).items, LAMBADA_FAMILY.measures[0])
     answers = read_winobias(gap_source)
-    measure = "LAMBADA" if not (files or in_banks) or task.startswith("lambada") else task
     result = sources.trade_off(
         able,
         Curve.of_items(answers.items, DELTA),
-        metric=f"{measure} {'accuracy' if metric == 'acc' else metric}",
+        metric=metric,
         gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
-        match=match,
     )
     return make_study(
         FAMILY, replace(result, parts=answer_jsd_p(answers)), Scores(opened, tuple(read), models),
         missing=partial_notes(opened, read, models),
-        files=[pl.DataFrame({"file": [path.name]}) for path in files],
+        files=[pl.DataFrame({"file": [path.name]}) for _, path in files],
     )  # fmt: skip
 
 

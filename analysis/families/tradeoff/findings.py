@@ -9,6 +9,7 @@ from logitbank.analysis.families.tradeoff.metric import TradeOff
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.results.series import (
     UNTRAINED,
+    Curve,
     Row,
     about,
     by_series,
@@ -84,6 +85,10 @@ def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding
     key = {"model": rows["model"][0], "run": rows["run"][0]}
     for row in result.pairs.filter(**key).iter_rows(named=True):
         yield from _pair(row, name, settings)
+    for column, form in (("gap", ".3g"), ("performance", ".1%")):
+        what = str(settings["metric" if column == "performance" else column])
+        what = f"{name}{what[:1].upper()}{what[1:]}"
+        yield Curve(rows, column, what, "", form, FIGURE).now()
     for row in result.choices.filter(**key).iter_rows(named=True):
         yield _choice(row, rows, name, settings)
 

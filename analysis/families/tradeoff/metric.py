@@ -16,9 +16,10 @@ from logitbank.analysis.families.tradeoff.tables import (
     curve_table,
     pair_table,
 )
+from logitbank.analysis.frames.input_files import named_file
 from logitbank.analysis.frames.match import listed_models, match_models
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.harness import NEW_NAMES, read_harness
+from logitbank.analysis.harness import main_task, read_harness
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.shares import Z95
 from logitbank.errors import UsageError
@@ -38,45 +39,64 @@ MOST_NAMES = 5
 """Names in a message."""
 
 
-def result_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Files that are named, and the result files in folders that are named."""
-    files: list[Path] = []
-    for path in map(Path, paths):
+def result_files(sources: Sequence[str | Path]) -> list[tuple[str, Path]]:
+    """Files that are named, as a path or MODEL=PATH, and the result files in folders: their paths,
+    each with the model's name, or "".
+    """
+    files: list[tuple[str, Path]] = []
+    for model, path in map(named_file, map(str, sources)):
         inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         if not inside:
             raise UsageError(
                 f"The folder {path} has no .json file: name result files or their folder."
             )
-        files += inside
+        files += [(model, each) for each in inside]
     return files
 
 
-def performance_files(paths: Sequence[Path], task: str, metric: str) -> pl.DataFrame:
-    """The performance curve of models in result files of lm-evaluation-harness.
+def performance_files(files: Sequence[tuple[str, Path]]) -> tuple[pl.DataFrame, str]:
+    """The performance curve of models in result files of lm-evaluation-harness, and its name.
+
+    It is the accuracy of LAMBADA, else that of the only task of all files. Without an accuracy, it
+    is the only metric of that task. Files with a model's name are about that model.
 
     Raises
     ------
     UsageError
-        What `read_harness` refuses; a metric that the files do not have.
+        What `read_harness` refuses; files with several metrics and no accuracy, or of which some
+        lack it.
     """
-    results = read_harness(paths, task=task)
-    of_metric = results.filter(pl.col("metric") == NEW_NAMES.get(metric, metric))
-    bare = results.unique(CHECKPOINT, keep="first", maintain_order=True).join(
-        of_metric, on=list(CHECKPOINT), how="anti", maintain_order="left"
-    )
-    if of_metric.is_empty():
-        names = ", ".join(results["metric"].unique().sort().to_list()) or "none"
-        others = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
+    paths = [path for _, path in files]
+    task, parts = main_task(paths), list[pl.DataFrame]()
+    for name in dict.fromkeys(name for name, _ in files):
+        own = read_harness([path for other, path in files if other == name], task=task)
+        parts.append(own.with_columns(model=pl.lit(name)) if name else own)
+    table = pl.concat(parts)
+    metrics = table["metric"].unique().sort().to_list()
+    metric = "acc" if "acc" in metrics else metrics[0]
+    if metric != "acc" and len(metrics) > 1:
         raise UsageError(
-            f"Unknown metric {metric!r}: {task} has {names} in {paths[0]}{others}. Choose one "
-            "with --metric."
+            f"{task} has no accuracy, but {', '.join(metrics)} in {paths[0]}. Choose one in "
+            "Python: `read_harness` and `tradeoff_metric` of logitbank.analysis."
         )
+    of_metric = table.filter(metric=metric)
+    bare = table.join(of_metric, on=list(CHECKPOINT), how="anti").unique(CHECKPOINT)
     if len(bare):
         raise UsageError(
-            f"{bare['file'][0]} has no number for {metric!r} ({len(bare):,} such checkpoints), "
-            "and others have one. Leave it out."
+            f"{bare['file'].sort()[0]} has no number for {metric!r} ({len(bare):,} such "
+            "checkpoints), and others have one. Leave it out."
         )
-    return checked_curve(of_metric, f"performance ({metric})")
+    return checked_curve(of_metric, f"performance ({metric})"), metric_name(task, metric)
+
+
+def metric_name(task: str, metric: str) -> str:
+    """A metric of a task in sentences.
+
+    >>> metric_name("lambada_openai", "acc"), metric_name("lm-eval:arc_easy", "acc_norm")
+    ('LAMBADA accuracy', 'lm-eval:arc_easy acc_norm')
+    """
+    short = task.removeprefix("lm-eval:").startswith("lambada")
+    return f"{'LAMBADA' if short else task} {'accuracy' if metric == 'acc' else metric}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +128,11 @@ def tradeoff_metric(
     gap_name: str = "gap",
     max_accuracy_loss: float = 2.0,
     pair: tuple[int, int] | None = None,
-    match: Mapping[str, str] | None = None,
 ) -> TradeOff:
     r"""Set a performance curve against a gap, checkpoint by checkpoint.
+
+    Models of the same name are one, or of names that differ only in their owner
+    (`EleutherAI/pythia-160m`, `pythia-160m`).
 
     The choice is the fairest checkpoint within a loss of performance. Fairness increase from
     :math:`b` to :math:`a` is :math:`100(|\Delta_b|-|\Delta_a|)/|\Delta_b|`, NaN if the gap before
@@ -127,16 +149,12 @@ def tradeoff_metric(
         Largest loss of performance, in percentage points.
     pair
         Steps before and after.
-    match
-        Models of the gap to models of the performance. By default, models of the same name are
-        one, or of names that differ only in their owner (`EleutherAI/pythia-160m`, `pythia-160m`).
 
     Raises
     ------
     UsageError
         Missing columns, a value or standard error that is invalid, no model, run or step in
-        common, an unknown model in `match`, a step of the pair that no run has, or a loss that is
-        negative or infinite.
+        common, a step of the pair that no run has, or a loss that is negative or infinite.
 
     References
     ----------
@@ -160,7 +178,7 @@ def tradeoff_metric(
     fair = checked_curve(gap, gap_name)
     return trade_off(
         Curve(able), Curve(fair), metric=metric, gap_name=gap_name,
-        max_accuracy_loss=max_accuracy_loss, pair=pair, match=match,
+        max_accuracy_loss=max_accuracy_loss, pair=pair,
     )  # fmt: skip
 
 
@@ -172,7 +190,6 @@ def trade_off(
     gap_name: str,
     max_accuracy_loss: float,
     pair: tuple[int, int] | None,
-    match: Mapping[str, str] | None,
 ) -> TradeOff:
     """As `tradeoff_metric`, of curves that may have items.
 
@@ -183,7 +200,7 @@ def trade_off(
     for side, name in ((performance, f"performance ({metric})"), (gap, gap_name)):
         if side.table.is_empty():
             raise UsageError(f"The {name} has no training step. A trade-off needs several.")
-    able = _named_alike(performance, gap, match)
+    able = _named_alike(performance, gap)
     invalid = able.table.filter(~pl.col("value").is_between(0, 1))["value"]
     if len(invalid):
         raise UsageError(
@@ -260,14 +277,14 @@ def _alone(one: pl.DataFrame, other: pl.DataFrame) -> int:
     return len(common.join(other, on=list(CHECKPOINT), how="anti"))
 
 
-def _named_alike(performance: Curve, gap: Curve, match: Mapping[str, str] | None) -> Curve:
+def _named_alike(performance: Curve, gap: Curve) -> Curve:
     """The performance of models of the gap, under their names there."""
     able, fair = (sorted(set(side.table["model"])) for side in (performance, gap))
-    names = match_models(fair, able, match, sources=("the gap", "the performance"))
+    names = match_models(fair, able, sources=("the gap", "the performance"))
     if not names:
         raise UsageError(
             f"The performance has {listed_models(able)}, the gap has {listed_models(fair)}: none "
-            f"in common. Fix: --match {fair[0]}={able[0]}"
+            f"in common. Fix: --performance {fair[0]}=FILE"
         )
     return performance.renamed(names)
 

@@ -67,6 +67,15 @@ class Finding:
         return {"sentence": str(self), **fields}
 
 
+def signed(form: str) -> str:
+    """The format of a difference of numbers with this format.
+
+    >>> signed(".2f"), signed("+.3f")
+    ('+.2f', '+.3f')
+    """
+    return f"+{form.lstrip('+')}"
+
+
 def formatted(value: float, form: str = ".3f") -> str:
     """A number as text, with a true minus; a dash for NaN, and no sign if it rounds to zero.
 

@@ -125,7 +125,7 @@ def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) 
 def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
     """Rows of `METRICS` from the same items at the same checkpoints."""
     keys = [*CHECKPOINT_SCHEMA, *a.groups, "measure"]
-    one, other = (summarise(items, family.measures) for items in (a, b))
+    one, other = (summarise(items, family.measures, changes=False) for items in (a, b))
     changes = paired_differences(a, b, family.measures)
     joined = one.drop("low", "high")
     for more in (other.select(*keys, b="value"), changes):

@@ -1,8 +1,9 @@
 """The change points of several quantities over training."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.expressions import Floats
@@ -20,6 +21,15 @@ class Course(NamedTuple):
     values: Floats
     draws: Floats
     """(b, c) resampled values; no rows without resamples."""
+
+
+def courses_of(table: pl.DataFrame, keys: Sequence[str], column: str) -> Iterator[Course]:
+    """The courses of a column over training steps, without draws; each has these keys."""
+    steps = table.drop_nulls(["step", column])
+    for key, rows in steps.group_by(keys, maintain_order=True):
+        names = dict(zip(keys, map(str, key), strict=True))
+        draws = np.empty((0, len(rows)))
+        yield Course(names, rows["step"].to_list(), rows[column].to_numpy(), draws)
 
 
 def change_table(courses: Iterable[Course], keys: Sequence[str], *, seed: int = 0) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.family import Family
-from logitbank.analysis.finding import Finding
+from logitbank.analysis.finding import Finding, signed
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
@@ -107,6 +107,6 @@ def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
             f"(adjusted p ≤ {LEVEL}). Largest difference, {one} minus {other}"
         ),
         value=row["difference"], low=row["low"], high=row["high"],
-        form=f"+{measure.form.lstrip('+')}",
+        form=signed(measure.form),
         n=counted(row["items"], "item"), note=f"paired, adjusted p = {p}",
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
@@ -11,10 +10,10 @@ from logitbank.analysis.charts.curves import curves, stacked
 from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
-from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.results.curve import Course, change_table
+from logitbank.analysis.results.curve import change_table, courses_of
 from logitbank.analysis.results.series import (
     Curve,
     Row,
@@ -79,16 +78,9 @@ def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
     """The change points of a measure of all groups, for each model and run."""
     keys = ["model", "run"]
     rows = overall(table).filter(pl.col("value").is_not_nan(), measure=measure.key)
-    several = rows.select(*CHECKPOINT).is_duplicated().any()  # groups that have no whole
-    steps = rows.clear() if several else rows.drop_nulls("step")
-    courses = (
-        Course(
-            dict(zip(keys, map(str, key), strict=True)), own["step"].to_list(),
-            own["value"].to_numpy(), np.empty((0, len(own))),
-        )
-        for key, own in steps.group_by(keys, maintain_order=True)
-    )  # fmt: skip
-    return change_table(courses, keys)
+    if rows.select(*CHECKPOINT).is_duplicated().any():  # groups that have no whole
+        rows = rows.clear()
+    return change_table(courses_of(rows, keys, "value"), keys)
 
 
 def _headline(family: Family, table: pl.DataFrame) -> Finding:
@@ -119,8 +111,7 @@ def _shifts(family: Family, changes: pl.DataFrame, last: Row, prefix: str) -> It
     """The change points of the first measure of a model and run."""
     measure, what = _named(family, last, prefix)
     own = changes.filter(model=last["model"], run=last["run"])
-    form = f"+{measure.form.lstrip('+')}"
-    yield from change_findings(own, what, form=form, **about(last, "measures"))
+    yield from change_findings(own, what, form=signed(measure.form), **about(last, "measures"))
 
 
 def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding]:

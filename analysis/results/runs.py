@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.family import REGISTERED, Family
-from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.items import Items
@@ -119,14 +119,15 @@ def not_averaged(banks: Sequence[Bank], prompts: str, models: Collection[str]) -
     runs: dict[str, dict[Step, set[str]]] = {}
     for checkpoint in _checkpoints(banks, prompts):
         runs.setdefault(checkpoint.model, {}).setdefault(checkpoint.step, set()).add(checkpoint.run)
-    averaged = {seeds.model for seeds, _ in seeds_by_step(banks, prompts)}
-    for model in sorted({*models} & runs.keys() - averaged):
-        most = max(map(len, runs[model].values()))
-        if most >= FEWEST_RUNS:
-            yield (
-                f"The {most} runs of {model} are not averaged. Only seeds of one training are: "
-                "runs that are named seed1, seed2, …, or have different values of run_seed."
-            )
+    most = {model: max(map(len, steps.values())) for model, steps in runs.items()}
+    several = {model for model in models if most.get(model, 0) >= FEWEST_RUNS}
+    if several:  # else no deposit is opened again
+        several -= {seeds.model for seeds, _ in seeds_by_step(banks, prompts)}
+    for model in sorted(several):
+        yield (
+            f"The {most[model]} runs of {model} are not averaged. Only seeds of one training are: "
+            "runs that are named seed1, seed2, …, or have different values of run_seed."
+        )
 
 
 def last_steps(places: Iterable[tuple[Seeds, Step]]) -> list[tuple[Seeds, Step]]:
@@ -277,7 +278,7 @@ def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
                 f"{step_name(row['step'])}, B minus A"
             ),
             value=row["difference"], low=row["low"], high=row["high"],
-            form=f"+{measure.form.lstrip('+')}",
+            form=signed(measure.form),
             baseline=f"{formatted(row['a'], measure.form)} in A",
             n=f"{runs} runs × {counted(row['examples'], 'example')}",
         )  # fmt: skip

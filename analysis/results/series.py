@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
@@ -234,7 +234,7 @@ class Curve:
         untrained = ", untrained model" if row["baseline_step"] == UNTRAINED else ""
         yield from_row(
             row, "from_baseline", f"{self.what}, change to {step_name(row['step'])}",
-            form=f"+{self.form.lstrip('+')}", n=n, figure=self.figure,
+            form=signed(self.form), n=n, figure=self.figure,
             baseline=f"{step_name(row['baseline_step'])}{untrained}, paired",
         )  # fmt: skip
 

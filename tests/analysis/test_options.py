@@ -16,7 +16,12 @@ from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.families import families
 from logitbank.analysis.families.options.metric import OptionScores, option_scores
-from logitbank.analysis.families.options.tables import answer_table, read_answers, share_table
+from logitbank.analysis.families.options.tables import (
+    answer_measures,
+    answer_table,
+    read_answers,
+    share_table,
+)
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores
@@ -141,10 +146,10 @@ def test_prompts_of_one_sentence_are_one_draw() -> None:
     covered = []
     for sentences in (names, None):
         scores = share_scores(share, sentences)
-        for name, table in (
-            ("share", share_table(scores, "mine").filter(option="a")),
-            ("accuracy", answer_table(scores, read_answers(scores), "mine")),
-        ):
+        answers = [read_answers(scores)]
+        accuracy = answer_table(answer_measures(answers, "mine"), answers, "mine")
+        shares = share_table(scores, "mine").filter(option="a")
+        for name, table in (("share", shares), ("accuracy", accuracy)):
             assert set(table["sentences"]) == {20 if sentences else 100}
             inside = (table["low"] <= truth[name]) & (table["high"] >= truth[name])
             covered.append(inside.mean())

@@ -39,7 +39,7 @@ from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import prepare_tests
-from logitbank.analysis.stats.summary import measures_table, summarise
+from logitbank.analysis.stats.summary import ALL, measures_table, summarise
 from logitbank.errors import UsageError
 
 SPECIFIED = {
@@ -188,10 +188,8 @@ def specified_table(source: Scores) -> pl.DataFrame:
         ),
         "gold", "sentence_id", family="winobias-not",
     )  # fmt: skip
-    items, measures = gather_items(parts), [Measure(name="specified")]
-    overall = summarise(items.pooled("gold"), measures).with_columns(gold=pl.lit("all"))
-    table = pl.concat([summarise(items, measures), overall], how="diagonal").sort(
-        *CHECKPOINT, pl.col("gold").cast(pl.Enum([*LABELS, "all"])), nulls_last=True
+    table = measures_table(gather_items(parts), [Measure(name="specified")]).sort(
+        *CHECKPOINT, pl.col("gold").cast(pl.Enum([*LABELS, ALL])), nulls_last=True
     )
     renamed = table.with_columns(probability="value", prompts="items", sentences="clusters")
     return renamed.select(pl.col(name).cast(dtype) for name, dtype in SPECIFIED.items())

@@ -20,6 +20,7 @@ from logitbank.analysis.families.options.tables import (
     GROUPS,
     NEIGHBOURS,
     SHARES,
+    Answers,
     Row,
     RowValues,
     accuracy_changes,
@@ -214,7 +215,7 @@ def _run_tables(
     """The tables of a model and run by name, from scores of a few checkpoints at a time."""
     full, prompts = run.full, run.prompt_set
     last, _ = run.read([*full][-1])
-    answers, grouped = list[Items](), list[Items]()
+    answers, grouped = list[Answers](), list[Items]()
     for scores in parts:
         read = [run.read(step, entropy=entropy and full[step]) for step in scores.steps]
         top, entropies = np.array(read).transpose(1, 0, 2)
@@ -228,12 +229,12 @@ def _run_tables(
         )
         in_units = divided(scores, score)
         yield "shares", share_table(in_units, prompts)
-        of_part = read_answers(in_units)
-        yield "answers", answer_table(in_units, of_part, prompts)
-        answers.append(of_part.items)
+        answers.append(read_answers(in_units))
         if group_by is not None:
-            grouped.append(group_items(in_units, group_by))
-    yield "measures", answer_measures(answers, prompts)
+            grouped.append(group_items(in_units, answers[-1].items, group_by))
+    measures = answer_measures(answers, prompts)
+    yield "measures", measures
+    yield "answers", answer_table(measures, answers, prompts)
     if group_by is not None:
         yield "groups", group_table(gather_items(grouped), prompts, group_by)
     if entropy and all(full.values()):

@@ -18,7 +18,7 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, array_items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
-from logitbank.analysis.results.curve import Course, change_table
+from logitbank.analysis.results.curve import change_table, courses_of
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.neighbours import misplaced
 from logitbank.analysis.stats.summary import BASELINE, summarise
@@ -168,10 +168,11 @@ def prompt_items(scores: PromptScores) -> pl.DataFrame:
 def _summary(
     scores: PromptScores, axes: pl.DataFrame, values: Mapping[str, Floats]
 ) -> pl.DataFrame:
-    """`summarise` of several values (c, p) of the same items, each a measure."""
+    """`summarise` of several values (c, p) of the same items, each a measure; without changes."""
     parts = [axes.with_columns(part=pl.lit(name)) for name in values]
     items = array_items(scores.checkpoints, pl.concat(parts), np.hstack([*values.values()]))
-    return summarise(items, [Measure(name=name, plus=(name,)) for name in values])
+    measures = [Measure(name=name, plus=(name,)) for name in values]
+    return summarise(items, measures, changes=False)
 
 
 def as_table(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.DataFrame:
@@ -182,17 +183,7 @@ def as_table(table: pl.DataFrame, prompt_set: str, schema: pl.Schema) -> pl.Data
 def accuracy_changes(answers: pl.DataFrame) -> pl.DataFrame:
     """The change points of accuracy, for each prompt set, model and run."""
     keys = ["model", "run", "prompt_set"]
-    steps = answers.drop_nulls(["step", "accuracy"])
-    courses = (
-        Course(
-            dict(zip(keys, map(str, key), strict=True)),
-            rows["step"].to_list(),
-            rows["accuracy"].to_numpy(),
-            np.empty((0, len(rows))),
-        )
-        for key, rows in steps.group_by(keys, maintain_order=True)
-    )
-    return change_table(courses, keys)
+    return change_table(courses_of(answers, keys, "accuracy"), keys)
 
 
 def evenly_spaced(total: int, most: int) -> NDArray[np.int64]:
@@ -335,25 +326,27 @@ def read_answers(scores: PromptScores) -> Answers:
     return Answers(items, np.count_nonzero(tied, axis=1), np.count_nonzero(unscored, axis=1))
 
 
-def answer_measures(answers: Sequence[Items], prompt_set: str) -> pl.DataFrame:
-    """The accuracy of a model and run, from the items of its checkpoints."""
-    table = summarise(gather_items(answers), [ACCURACY])
+def answer_measures(answers: Sequence[Answers], prompt_set: str) -> pl.DataFrame:
+    """The accuracy of a model and run, from the answers of its checkpoints."""
+    table = summarise(gather_items(part.items for part in answers), [ACCURACY])
     return table.insert_column(3, pl.lit(prompt_set).alias("prompt_set"))
 
 
-def answer_table(scores: PromptScores, answers: Answers, prompt_set: str) -> pl.DataFrame:
-    """Rows of `ANSWERS`."""
-    summary = summarise(answers.items, [ACCURACY])
-    if summary.is_empty():
+def answer_table(
+    measures: pl.DataFrame, answers: Sequence[Answers], prompt_set: str
+) -> pl.DataFrame:
+    """Rows of `ANSWERS`, from the rows of `answer_measures`, which are those of the answers."""
+    if measures.is_empty():
         return pl.DataFrame(schema=ANSWERS)
-    table = summary.select(
+    table = measures.select(
         *CHECKPOINT, "low", "high", accuracy="value", prompts="items", sentences="clusters",
-        tied=pl.Series(answers.tied), missing=pl.Series(answers.missing),
+        tied=np.concatenate([part.tied for part in answers]),
+        missing=np.concatenate([part.missing for part in answers]),
     )  # fmt: skip
     return as_table(table.with_columns(pl.col(pl.Float64).fill_nan(None)), prompt_set, ANSWERS)
 
 
-def group_items(scores: PromptScores, column: str) -> Items:
+def group_items(scores: PromptScores, answers: Items, column: str) -> Items:
     """Accuracy and option probabilities of a few checkpoints; parts are the values of a column.
 
     The score and the option are groups. Prompts without a value of the column have no item.
@@ -362,7 +355,7 @@ def group_items(scores: PromptScores, column: str) -> Items:
     values = values.unique("item", keep="first", maintain_order=True)
     parts = []
     for name, items in (
-        ("accuracy", read_answers(scores).items), ("option_probability", option_items(scores)),
+        ("accuracy", answers), ("option_probability", option_items(scores)),
     ):  # fmt: skip
         axes = items.axes.drop("part").join(values, on="item", how="left", maintain_order="left")
         option = pl.col("option") if "option" in axes.columns else pl.lit("")

@@ -287,7 +287,9 @@ def difference_table(pairs: pl.DataFrame) -> pl.DataFrame:
     key = [*CHECKPOINT, *GROUPS]
     plain = pairs.drop(COUNTS).rename({f"{name}_plain": name for name in COUNTS})
     sides = {"plain": term_items(plain), "condition": term_items(pairs)}
-    summaries = {side: summarise(items, FAMILY.measures) for side, items in sides.items()}
+    summaries = {
+        side: summarise(items, FAMILY.measures, changes=False) for side, items in sides.items()
+    }
     intervals = paired_differences(sides["plain"], sides["condition"], FAMILY.measures)
     found = ordered(pairs.group_by(PLACE).agg(examples=pl.col("n").sum()))
     for name in MEASURES:

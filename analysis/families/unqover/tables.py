@@ -416,7 +416,7 @@ def subject_means(gammas: Items) -> pl.DataFrame:
         rows = own.checkpoints.with_columns(**{k: pl.lit(v) for k, v in group.items()})
         rows = rows.join(pl.DataFrame({"measure": parts}), how="cross", maintain_order="left")
         tested.append(rows.with_columns(p_adjusted=np.concatenate([*map(sign_test, grids)])))
-    table = summarise(gammas, measures).filter(pl.col("items") > 0)
+    table = summarise(gammas, measures, changes=False).filter(pl.col("items") > 0)
     on = [*HEAD, "measure"]
     table = table.join(pl.concat(tested), on=on, how="left", nulls_equal=True)
     name = pl.col("measure").str.split("\t")

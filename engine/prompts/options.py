@@ -47,10 +47,10 @@ class OptionEncoder:
         filled = [masked_text(t, tokenizer.mask_token) if masks[t] else t for t in masks]
         rows = tokenizer.encode_many(filled, add_special_tokens=False)
         self.plain = dict(zip(masks, rows, strict=True))
-        around = tokenizer.around if flag is not False else list
+        around = tokenizer.around if flag is not False else lambda _, row: row
         self.texts = {
-            text: around(row) if masks[text] else self.encoder.begun(row)
-            for text, row in self.plain.items()
+            text: (around if masks[text] else self.encoder.begun)(whole, row)
+            for text, whole, row in zip(masks, filled, rows, strict=True)
         }
         alone = _distinct(o.text for p in prompts if p.masks for o in p.options)
         rows = tokenizer.encode_many(alone, add_special_tokens=False)

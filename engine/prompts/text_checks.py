@@ -22,10 +22,11 @@ class TextChecks:
         tokenizer = self.tokenizer
         lossy, spaced = {}, set()
         for text, ids in plain.items():
-            if lost := tokenizer.lost(masked_text(text, tokenizer.mask_token), ids):
+            filled = masked_text(text, tokenizer.mask_token)
+            if lost := tokenizer.lost(filled, ids):
                 lossy[text] = lost
-            place = tokenizer.inner(ids)
-            if place.stop - place.start < len(ids) and ids[place] != self._without(text):
+            place = tokenizer.inner(filled, ids)
+            if place.stop - place.start < len(ids) and ids[place] != self._without(filled):
                 spaced.add(text)
         for prompt in prompts if spaced else ():
             if prompt.text in spaced:
@@ -52,5 +53,5 @@ class TextChecks:
         begin, end = (
             "".join(tokenizer.decode_each(ids)) for ids in (tokenizer.opening, tokenizer.closing)
         )
-        bare = masked_text(text, tokenizer.mask_token).strip().removeprefix(begin)
+        bare = text.strip().removeprefix(begin)
         return tokenizer.encode(bare.removesuffix(end).strip(), add_special_tokens=False)

@@ -148,12 +148,14 @@ class Encoder:
         Special tokens that end a text, such as `[SEP]`, are left out, because a continuation would
         follow them. A text that begins with the same special tokens gets no second ones.
         """
-        return [*map(self.begun, self.tokenizer.encode_many(texts, add_special_tokens=False))]
+        plain = self.tokenizer.encode_many(texts, add_special_tokens=False)
+        return [*map(self.begun, texts, plain)]
 
-    def begun(self, plain: list[int]) -> list[int]:
+    def begun(self, text: str, plain: list[int]) -> list[int]:
         """As `contexts`, for the ids of one text without special tokens."""
-        opening = [] if self.add_special_tokens is False else self.tokenizer.opening
-        return plain if plain[: len(opening)] == opening else [*opening, *plain]
+        if self.add_special_tokens is False or not self.tokenizer.opening:
+            return plain
+        return self.tokenizer.begun(text, plain)
 
     def continuations(
         self, pairs: Sequence[tuple[str, str]], before: Sequence[Sequence[int]]

@@ -224,22 +224,36 @@ class Tokenizer:
         """Entries with capital letters that no text reaches, because it is lower-cased first."""
         return unreachable_capitals(self._backend, self.special_ids)
 
-    def around(self, ids: Sequence[int]) -> list[int]:
+    def around(self, text: str, ids: Sequence[int]) -> list[int]:
         """Ids of a text with the special tokens around it, once if they are also written in it."""
-        return [*self.opening, *ids[self.inner(ids)], *self.closing]
+        return [*self.opening, *ids[self.inner(text, ids)], *self.closing]
 
-    def inner(self, ids: Sequence[int]) -> slice:
+    def begun(self, text: str, ids: Sequence[int]) -> list[int]:
+        """As `around`, without the special tokens after a text."""
+        return [*self.opening, *ids[self.inner(text, ids).start :]]
+
+    def inner(self, text: str, ids: Sequence[int]) -> slice:
         """The place of a text's ids between special tokens that are written around it."""
         start, end = len(self.opening), len(self.closing)
-        first = start if self._written(ids[:start], self.opening) else 0
-        last = end if self._written(ids[first:][-end:] if end else (), self.closing) else 0
+        first = start if self._written(text, ids[:start], self.opening, str.startswith) else 0
+        rest = ids[first:][-end:] if end else ()
+        last = end if self._written(text, rest, self.closing, str.endswith) else 0
         return slice(first, len(ids) - last)
 
-    def _written(self, ids: Sequence[int], special: list[int]) -> bool:
+    def _written(
+        self,
+        text: str,
+        ids: Sequence[int],
+        special: list[int],
+        is_at_edge: Callable[[str, str], bool],
+    ) -> bool:
         """Whether ids are special tokens that the text has, and not unknown words."""
         if not special or [*ids] != special:
             return False
-        return self.loses_nothing or self._round_trip.unknown.isdisjoint(special)
+        if self.loses_nothing or self._round_trip.unknown.isdisjoint(special):
+            return True
+        # T5's class takes token 2 for unknown words, which in other vocabularies is "</s>".
+        return is_at_edge(text.strip(), "".join(self.decode_each(special)))
 
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
         """Ids of one text; None leaves the special tokens to the tokenizer."""
@@ -261,7 +275,7 @@ class Tokenizer:
                 found = self._backend.encode_batch_fast(batch, add_special_tokens=False)
             # One object for each token: the library makes new ones, of 28 bytes.
             ids += [[*map(known, each, each)] for each in (encoding.ids for encoding in found)]
-        return [self.around(row) for row in ids] if flag else ids
+        return [*map(self.around, texts, ids)] if flag else ids
 
     def encode_with_spans(
         self, text: str, *, add_special_tokens: bool | None = None
@@ -273,15 +287,15 @@ class Tokenizer:
         if not flag:
             return EncodedText(encoding.ids, encoding.offsets)
         before, after = ([(0, 0)] * len(ids) for ids in (self.opening, self.closing))
-        spans = [*before, *encoding.offsets[self.inner(encoding.ids)], *after]
-        return EncodedText(self.around(encoding.ids), spans)
+        spans = [*before, *encoding.offsets[self.inner(text, encoding.ids)], *after]
+        return EncodedText(self.around(text, encoding.ids), spans)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids of two texts with the special tokens around them, and the text of each id."""
         texts = [first, second] if second else [first]
         with _explained(self._folder):
             parts = [self._backend.encode(text, add_special_tokens=False) for text in texts]
-            inner = [self.inner(part.ids) for part in parts]
+            inner = [self.inner(text, part.ids) for text, part in zip(texts, parts, strict=True)]
             if all(place == slice(0, len(part)) for place, part in zip(inner, parts, strict=True)):
                 encoding = self._backend.encode(*texts)
             else:

@@ -24,6 +24,8 @@ TEXTS = [
     "",
     "he <s> [MASK]<|endoftext|> she",
     "<s> he [MASK]<|endoftext|>",
+    "<s> he said</s>",
+    "he said Ψ",
 ]
 
 

@@ -27,7 +27,7 @@ from tests.support.checkpoints import make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.preloaded import Preloaded, require_vllm
 from tests.support.resolved import run
-from tests.support.run_driver import extraction, questions
+from tests.support.run_driver import assert_same, extraction, questions
 
 LOGITS = np.array([1.0, -2.0, 0.5], np.float32)
 ONE_OFF = np.array([1.0, -2.0, 1.5], np.float32)
@@ -247,16 +247,24 @@ def _is_alive(pid: str) -> bool:
 
 @pytest.mark.whole
 @pytest.mark.vllm
-def test_a_worker_of_vllm_checks_its_first_two_checkpoints_in_forks(tmp_path: Path) -> None:
-    """vLLM's changes of transformers are not in the forks."""
+def test_a_worker_of_vllm_checks_its_first_two_checkpoints_in_forks(
+    tmp_path: Path, preloaded: Preloaded
+) -> None:
+    """vLLM's changes of transformers are not in the forks. The worker makes its own imports."""
     require_vllm()
     series = make_series(tmp_path / "tiny", steps=(0, 1, 2))
     seen: list[Event] = []
-    request = extraction(series, canary_every=10, engine="vllm")
+    request = extraction(series, canary_every=10, engine="vllm", keep="full")
     assert run(tmp_path / "b", request, on_event=seen.append).complete
     checked = [event for event in seen if isinstance(event, ReferenceChecked)]
     assert [event.checkpoint.step for event in checked] == [0, 1]
     assert all(event.difference < 1e-4 for event in checked)
+    with preloaded.workers("transformers"):
+        assert run(tmp_path / "plain", extraction(series)).complete
+    bank, plain = (Bank.open(tmp_path / name) for name in ("b", "plain"))
+    assert (*bank.info()["engine"].unique(), *bank.info()["keep"].unique()) == ("vllm", "full")
+    assert_same(bank.path, plain)
+    assert run(tmp_path / "b", request).plan.rows == 0
 
 
 def test_queries_are_chosen_at_the_ends_at_limits_and_at_random() -> None:

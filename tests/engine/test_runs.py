@@ -160,7 +160,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_missing(
 
     def kill_once(event: Event) -> None:
         if isinstance(event, BlockCommitted) and not killed:
-            killed.extend(preloaded.running("transformers"))
+            killed.extend(preloaded.running())
             os.kill(killed[0], signal.SIGKILL)
         if isinstance(event, Note):
             notes.append(event.text)
@@ -241,28 +241,20 @@ def _ship_code(folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize(
-    ("imports", "keep"),
-    [
-        ("made before", "hidden"),
-        pytest.param("made by the worker", "full", marks=pytest.mark.whole),
-    ],
-)
 def test_vllm_fills_a_bank_once(
-    tmp_path: Path, series: Path, full_run: Bank, preloaded: Preloaded, imports: str, keep: str
+    tmp_path: Path, series: Path, full_run: Bank, preloaded: Preloaded
 ) -> None:
     require_vllm()
     arguments = {
         "suites": str(series), "prompts": questions(), "dtype": "float32", "engine": "vllm",
-        "keep": keep,
+        "keep": "hidden",
     }  # fmt: skip
-    quick = preloaded.workers("vllm") if imports == "made before" else contextlib.nullcontext()
-    with quick:
+    with preloaded.workers("vllm"):
         summary = extract(tmp_path / "b.zarr", **arguments)  # type: ignore[arg-type]
     assert summary.complete
     bank = Bank.open(tmp_path / "b.zarr")
     assert set(bank.info()["engine"]) == {"vllm"}
-    assert set(bank.info()["keep"]) == {keep}
+    assert set(bank.info()["keep"]) == {"hidden"}
     assert_same(tmp_path / "b.zarr", full_run)
     assert extract(tmp_path / "b.zarr", **arguments).plan.rows == 0  # type: ignore[arg-type]
     assert EngineSettings("vllm").trust_remote_code is False

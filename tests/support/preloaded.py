@@ -3,9 +3,12 @@
 The imports of transformers take 9 s of CPU and vLLM's 18; all else that a tiny engine does takes 1
 to 4. A server, `python -m tests.support.preloaded serve`, makes them once and forks for every
 process that is asked for; it starts no thread, engine or model itself. There is a server for each
-engine: vLLM patches transformers where it is imported, which reference checks must not see.
+engine: vLLM patches transformers where it is imported, which reference checks must not see. All
+workers of pytest use the same ones. The folder of the servers' addresses has a pipe that the first
+process of the tests holds open, and servers end with it.
 """
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -16,6 +19,7 @@ import os
 import pickle
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -24,10 +28,11 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, Self
+from typing import IO, Any, ClassVar
 
 import pytest
 
@@ -61,6 +66,8 @@ AHEAD: dict[EngineName, tuple[str, ...]] = {
 """What an engine imports as it starts, 500 modules in 4 s of CPU, where this version has it."""
 SERVERS = "LOGITBANK_TEST_SERVERS"
 """Environment variable: addresses of the servers that a module's processes come from, as JSON."""
+FOLDER = "LOGITBANK_TEST_SERVERS_FOLDER"
+"""Environment variable: where the addresses of all servers are."""
 _NUMBER = struct.Struct("i")
 
 
@@ -77,20 +84,20 @@ def require_vllm() -> None:
         pytest.skip("vLLM is not installed")
 
 
+def hold_servers() -> None:
+    """Servers that are started from now on, here or in processes of this one, end with it."""
+    if FOLDER not in os.environ:
+        folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="logitbank-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.mkfifo(f"{folder}/held")
+        os.open(f"{folder}/held", os.O_RDWR)
+
+
 class Preloaded:
-    """The servers, each started at its first use. They end with the `with` or this process."""
+    """The servers, each started at its first use in any process of the tests."""
 
     def __init__(self) -> None:
-        self._servers: dict[EngineName, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="logitbank-")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for server in self._servers.values():
-            server.communicate()
-        self._folder.cleanup()
+        self._environment = {**os.environ}
 
     @contextlib.contextmanager
     def workers(self, engine: EngineName) -> Iterator[None]:
@@ -104,10 +111,9 @@ class Preloaded:
             processes_from_servers(patch.setattr)
             yield
 
-    def running(self, engine: EngineName) -> list[int]:
-        """Processes that this engine's server has forked and that have not ended."""
-        server = self._servers[engine].pid
-        return [*map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
+    def running(self) -> list[int]:
+        """Processes from servers that this process has asked for and that have not ended."""
+        return [process.pid for process in Process.started if process.returncode is None]
 
     def run(self, engine: EngineName, tmp: Path, function: str, *arguments: object) -> Any:
         """What `module:function` returns in a new process. Its arguments are pickled into `tmp`."""
@@ -127,23 +133,30 @@ class Preloaded:
         return pickle.loads(reply.read_bytes())
 
     def _address(self, engine: EngineName) -> str:
-        address = f"{self._folder.name}/{engine}"
-        if engine not in self._servers:
-            # Whoever connects before the imports are done waits.
-            with socket.socket(socket.AF_UNIX) as listener, open(f"{address}.log", "wb") as log:
-                listener.bind(address)
-                listener.listen()
-                number = listener.fileno()
-                self._servers[engine] = subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.preloaded", "serve", str(number), engine],
-                    cwd=ROOT,
-                    env=os.environ | worker_process.worker_environment(EngineSettings(engine)),
-                    pass_fds=[number],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                )
+        folder = os.environ[FOLDER]
+        address = f"{folder}/{engine}"
+        with open(f"{address}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not Path(address).exists():
+                self._start(engine, address, f"{folder}/held")
         return address
+
+    def _start(self, engine: EngineName, address: str, held: str) -> None:
+        # Whoever connects before the imports are done waits.
+        with socket.socket(socket.AF_UNIX) as listener, open(f"{address}.log", "wb") as log:
+            listener.bind(address)
+            listener.listen()
+            number = str(listener.fileno())
+            subprocess.run(
+                [sys.executable, "-m", "tests.support.preloaded", "serve", number, engine, held],
+                cwd=ROOT,
+                env=self._environment | worker_process.worker_environment(EngineSettings(engine)),
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
 
 
 class Process:
@@ -152,6 +165,7 @@ class Process:
     stdin: IO[Any] | None = None
     stdout: IO[Any] | None = None
     returncode: int | None = None
+    started: ClassVar[weakref.WeakSet["Process"]] = weakref.WeakSet()
 
     def __init__(
         self,
@@ -189,6 +203,7 @@ class Process:
             request = [*command[2:]], environment, [*pass_fds], os.getcwd()
             socket.send_fds(self._connection, [pickle.dumps(request)], descriptors)
         self.pid = self._receive()
+        self.started.add(self)
 
     def wait(self, timeout: float | None = None) -> int:
         with self._waiting:  # two threads may wait, as for subprocess.Popen
@@ -240,8 +255,11 @@ def processes_from_servers(change: Callable[[object, str, object], None] = setat
         change(module, "subprocess", _SUBPROCESS)
 
 
-def _serve(listener: socket.socket, engine: EngineName) -> None:
+def _serve(listener: socket.socket, engine: EngineName, held: str) -> None:
     """Fork for every connection, and tell it the process's id and, at last, its exit code."""
+    if os.fork():
+        os._exit(0)  # the process of the tests that asked may end before others
+    end = os.open(held, os.O_RDONLY)
     for module in IMPORTS[engine]:
         importlib.import_module(module)
     for module in AHEAD[engine]:
@@ -255,8 +273,8 @@ def _serve(listener: socket.socket, engine: EngineName) -> None:
     signal.set_wakeup_fd(wakes)
     running: dict[int, socket.socket] = {}
     while True:
-        ready, _, _ = select.select([0, ended, listener], [], [])
-        if 0 in ready:
+        ready, _, _ = select.select([end, ended, listener], [], [])
+        if end in ready:
             os._exit(0)  # the tests are over; vLLM's own exit handlers can hang for seconds
         if ended in ready:
             os.read(ended, 4096)
@@ -323,6 +341,7 @@ def _work(request: str, reply: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        _serve(socket.socket(fileno=int(sys.argv[2])), sys.argv[3])  # type: ignore[arg-type]
+        number, name, pipe = sys.argv[2:]
+        _serve(socket.socket(fileno=int(number)), name, pipe)  # type: ignore[arg-type]
     else:
         _work(*sys.argv[2:])

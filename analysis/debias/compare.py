@@ -39,8 +39,10 @@ from logitbank.analysis.results.series import missing_sentences
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit, open_bank
-from logitbank.store.filter.apply import filterable, fitted, new_bank, write_filtered
+from logitbank.store.change.rewrite import new_bank
+from logitbank.store.filter.apply import filterable, fitted, write_filtered
 from logitbank.store.filter.filters import Filter
+from logitbank.store.share.targets import Folder
 
 INTRA = "stereoset-intra"
 """Prefix of the names of the prompt sets whose scores are compared."""
@@ -202,7 +204,7 @@ def _filtered(
                 continue
             seen.add((base, by.digest))
             label, name = f"{kind}, k = {by.k}, {by.mode}", f"{base}: {len(sources):04}"
-            target = target or new_bank(bank, folder / "filtered.zarr", [])
+            target = target or new_bank(bank, Folder(folder / "filtered.zarr"), [])
             for deposit in filterable(chosen, by):
                 write_filtered(deposit, target, by, name)
             sources.append(_Source(target, name, base, kind, label, by.k, file))

@@ -5,7 +5,6 @@ arXiv 2306.03819, theorem 4.2.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +16,11 @@ from logitbank.analysis.debias.results import ERASED_FROM, DebiasComparison
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
-from logitbank.store import Bank, Deposit, Layout
+from logitbank.store import Bank, Deposit
 from logitbank.store.bank import open_bank
+from logitbank.store.change.rewrite import changed_model, rewrite
 from logitbank.store.deposits.reduce import BlockReducer
+from logitbank.store.format.layout import BlockData, Layout
 from logitbank.store.format.schema import NEXT_SENTENCE_CLASSES, Keep
 from logitbank.store.read.choose import checkpoints_chosen
 from logitbank.store.steps import in_order
@@ -162,31 +163,17 @@ def _deposits(bank: Bank, prompts: str, model: str | None, step: int | None) -> 
 
 def _erase(bank: Bank, deposit: Deposit, eraser: Eraser, about: dict[str, str]) -> None:
     """Store the logits of a deposit's states without the concept, block after block."""
-    spec, layout, checkpoint = deposit.spec, deposit.layout, deposit.checkpoint
-    own = f"{json.dumps(spec.provenance.get('weights'))} {eraser.digest}"
-    spec = replace(
-        spec,
-        checkpoint=replace(checkpoint, model=f"{checkpoint.model} without {about['label']}"),
-        layout=Layout.plan(
-            queries=layout.queries, vocab=layout.vocab, dtype="float32", keep=KEEP,
-            block_rows=layout.block_rows,
-        ),
-        heads={},
-        provenance={
-            **spec.provenance, ERASED_FROM: dict(about),
-            "weights": hashlib.sha256(own.encode()).hexdigest(),
-        },
-    )  # fmt: skip
+    model = f"{deposit.checkpoint.model} without {about['label']}"
+    spec = changed_model(deposit, model, KEEP, eraser.digest, {ERASED_FROM: dict(about)})
     head = deposit.head().whole()
     options = prompt_tables.option_tokens(bank.path, spec.query_set)
-    with bank.begin(spec) as writer:
-        for block in writer.missing():
-            rows = writer.layout.rows(block)
-            reducer = BlockReducer(
-                writer.layout, block, options=options, vocab_entries=spec.vocab_entries
-            )
-            logits = head.logits(eraser(deposit.hidden(np.arange(rows.start, rows.stop))))
-            for number, values in enumerate(logits):
-                reducer.put(number, values)
-            writer.write(block, reducer.finish())
-        writer.seal()
+
+    def erased(rows: range, to: Layout) -> BlockData:
+        reducer = BlockReducer(
+            to, rows.start // to.block_rows, options=options, vocab_entries=spec.vocab_entries
+        )
+        for number, logits in enumerate(head.logits(eraser(deposit.hidden(np.array(rows))))):
+            reducer.put(number, logits)
+        return reducer.finish()
+
+    rewrite(deposit, bank, spec, erased)

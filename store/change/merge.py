@@ -14,9 +14,9 @@ from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
 from logitbank.store.progress import Progress
-from logitbank.store.share.copying import Part, copy
+from logitbank.store.share.copying import Part, copy, open_folder
 from logitbank.store.share.selection import chosen
-from logitbank.store.share.targets import Folder, Source
+from logitbank.store.share.targets import Source
 
 
 class Merged(NamedTuple):
@@ -52,7 +52,7 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     Raises
     ------
     UsageError
-        No bank is named, or `into` is one of them.
+        No bank is named, or `into` is one of them or a URL.
     BankError
         Deposits or prompts differ. The message names both. Nothing was copied.
     DamagedError
@@ -62,13 +62,12 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
         raise UsageError("Nothing to merge. Name the banks to read.")
     if any(Path(bank).resolve() == Path(into).resolve() for bank in banks):
         raise UsageError(f"Cannot merge {into} into itself. Name other banks.")
-    sources = [Bank.open(bank, rows=True) for bank in banks]
-    target = Bank.open(into) if objects.is_occupied(Path(into)) else None
-    _require_tables(target, sources)
+    folder, sources = open_folder(into), [Bank.open(bank, rows=True) for bank in banks]
+    _require_tables(Path(into), sources)
     for bank in sources:
         _require_sound(bank)
     parts = [Part(Source(bank.path), chosen(bank.path)) for bank in sources]
-    done = copy(parts, Folder(Path(into)), progress=progress)
+    done = copy(parts, folder, progress=progress)
     target = Bank.open(into)
     for deposit in target.deposits():
         if deposit.layout.keep.has_full_rows:
@@ -86,9 +85,9 @@ def merge(into: str | Path, *banks: str | Path, progress: Progress | None = None
     return Merged(len(added), tables, sum(sizes), incomplete)
 
 
-def _require_tables(target: Bank | None, sources: Sequence[Bank]) -> None:
+def _require_tables(into: Path, sources: Sequence[Bank]) -> None:
     """Refuse sources that have lost a table of their deposits which no other bank here has."""
-    roots = [bank.path for bank in [*([] if target is None else [target]), *sources]]
+    roots = [into, *(bank.path for bank in sources)]
     for bank in sources:
         others = [root for root in roots if root != bank.path]
         require_tables(bank.path, bank.deposits(), others=others)

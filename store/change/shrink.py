@@ -4,7 +4,6 @@ Exact scores stay the same: they were computed before rounding. Unlisted entries
 stored rows. Their ranks are intervals and have `exact` = false.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,22 +14,18 @@ import polars as pl
 from logitbank.errors import KeepLevelError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
-from logitbank.store.change.rescore import option_scores
+from logitbank.store.change.rewrite import new_bank, rewrite, stored_scores
+from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
 from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
-from logitbank.store.format.index import Objects, is_group, object_deposit, object_head
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.numbers import as_stored
-from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep, OptionTokens
-from logitbank.store.heads.stored import FOLDER as HEADS
+from logitbank.store.format.schema import SCORE_KEY, SCORES_SCHEMA, Dtype, Json, Keep
 from logitbank.store.progress import Advance, Progress, counting
-from logitbank.store.read.missing_scores import missing_options
-from logitbank.store.share.copying import Part, copy
-from logitbank.store.share.selection import chosen
-from logitbank.store.share.targets import Folder, Source
+from logitbank.store.share.copying import open_folder, require_other
 from logitbank.wording import SHRINK_LEVELS
 
 
@@ -76,7 +71,7 @@ def shrink(
     Raises
     ------
     UsageError
-        Nothing would become smaller, or `out` is the bank itself.
+        Nothing would become smaller, or `out` is the bank itself or a URL.
     KeepLevelError
         A deposit keeps less than `keep`, a value does not fit float16, or `out` has the deposit at
         another level. Names the deposit.
@@ -86,9 +81,8 @@ def shrink(
         The bank has lost a table. Options that only lost prompts name could never be scored again.
     """
     level = None if keep is None else Keep.parse(keep, accepted=SHRINK_LEVELS)
-    source = Bank.open(bank, rows=True)
-    if Path(out).resolve() == Path(bank).resolve():
-        raise UsageError(f"{out} is the bank itself. Use another folder.")
+    folder, source = open_folder(out), Bank.open(bank, rows=True)
+    require_other(out, source.path)
     deposits = source.deposits()
     specs = [(each, _smaller(each, level, dtype)) for each in deposits if each.sealed]
     if all(spec.layout == deposit.layout for deposit, spec in specs):
@@ -96,21 +90,18 @@ def shrink(
             f"{source.path} would not become smaller. Use a smaller topk:K, options, or --dtype"
             " float16 for float32 rows or states."
         )
-    target = Bank.open(out) if objects.is_occupied(Path(out)) else None
-    if target is not None:
-        written = {(each.checkpoint, each.query_set): each for each in target.deposits()}
-        for deposit, spec in specs:
-            stored = written.get((deposit.checkpoint, deposit.query_set))
-            if stored is not None and stored.layout.keep != spec.layout.keep:
-                raise KeepLevelError(
-                    f"{out} has {stored.checkpoint} at keep level {stored.layout.keep}, not"
-                    f" {spec.layout.keep}. Choose another folder."
-                )
+    written = {(d.checkpoint, d.query_set): d for d in catalog.deposits(Path(out))}
+    for deposit, spec in specs:
+        stored = written.get((deposit.checkpoint, deposit.query_set))
+        if stored is not None and stored.layout.keep != spec.layout.keep:
+            raise KeepLevelError(
+                f"{out} has {stored.checkpoint} at keep level {stored.layout.keep}, not"
+                f" {spec.layout.keep}. Choose another folder."
+            )
     require_tables(source.path, (deposit for deposit, _ in specs))
     models = {deposit.checkpoint.model for deposit, _ in specs}
-    tables = _without_deposits(source.path, specs)
-    copy([Part(Source(source.path), tables, models)], Folder(Path(out)))
-    target = Bank.open(out)
+    heads = {digest for _, spec in specs for digest in spec.heads.values()}
+    target = new_bank(source, folder, models, heads)
     advance = counting(sum(deposit.layout.queries for deposit, _ in specs), progress)
     with verified.copying_to(target.path):
         for deposit, spec in specs:
@@ -118,19 +109,6 @@ def shrink(
     remove_dead(target.path)
     before, after = (int(each.info().filter("sealed")["bytes"].sum()) for each in (source, target))
     return Shrunk(len(specs), before, after, len(deposits) - len(specs))
-
-
-def _without_deposits(root: Path, specs: Iterable[tuple[Deposit, DepositSpec]]) -> Objects:
-    """Tables of a bank, and the heads that smaller deposits need."""
-    needed = {f"{HEADS}/{digest}" for _, spec in specs for digest in spec.heads.values()}
-    owners, group = {None, *needed}, f"{HEADS}/zarr.json"
-    return {
-        path: value
-        for path, value in chosen(root).items()
-        if object_deposit(path) is None
-        and object_head(path) in owners
-        and (not is_group(path) or (path == group and needed))
-    }
 
 
 def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> DepositSpec:
@@ -176,26 +154,14 @@ def _smaller(deposit: Deposit, requested: Keep | None, dtype: Dtype | None) -> D
 
 
 def _shrink(deposit: Deposit, target: Bank, spec: DepositSpec, advance: Advance) -> None:
-    layout = deposit.layout
-    options = missing_options(deposit) if layout.keep.has_full_rows else None
-    scores = deposit.scores().collect()
-    with target.begin(spec) as writer:
-        advance(writer.deposit.rows_committed)
-        for block in writer.missing():
-            rows = writer.layout.rows(block)
-            scores_of_block = scores.filter(pl.col("query").is_between(rows[0], rows[-1]))
-            data = _block(deposit, rows, scores_of_block, options, spec.layout)
-            writer.write(block, data)
-            advance(len(rows))
-        writer.seal()
+    stored = stored_scores(deposit)
+    rewrite(
+        deposit, target, spec, lambda rows, to: _block(deposit, rows, stored(rows), to), advance
+    )
 
 
-def _block(
-    deposit: Deposit, rows: range, scores: pl.DataFrame, options: OptionTokens | None, to: Layout
-) -> BlockData:
+def _block(deposit: Deposit, rows: range, scores: pl.DataFrame, to: Layout) -> BlockData:
     """One block in the layout `to`. `scores` are all scores of the block, with later options."""
-    if options is not None:  # the smaller bank cannot compute them
-        scores = pl.concat([scores, option_scores(deposit, options, rows)])
     if to.keep.array == "hidden":
         states = deposit.hidden(list(rows))
         if to.dtype == "float16" and float(np.abs(states).max()) > FLOAT16_MAX:

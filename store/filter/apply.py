@@ -5,8 +5,6 @@ and the rank of each option, so the entries above a moved token are known. If a 
 below all listed ones, its rank is an interval, and `exact` is false.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +14,15 @@ import numpy as np
 import polars as pl
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.bank import Bank
+from logitbank.store.bank import Bank, open_bank
 from logitbank.store.care.lost import require_tables
-from logitbank.store.change.rescore import option_scores
+from logitbank.store.change.rewrite import changed_model, new_bank, rewrite, stored_scores
 from logitbank.store.deposits.deposit import Deposit
 from logitbank.store.deposits.entries import Entries, option_entries, top_entries
 from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.filter.filters import Filter
 from logitbank.store.filter.top import AT_ONCE, Listed, top
-from logitbank.store.format.index import object_deposit
 from logitbank.store.format.layout import BlockData, DepositSpec, Layout
 from logitbank.store.format.schema import (
     COUNTS,
@@ -35,12 +32,8 @@ from logitbank.store.format.schema import (
     Json,
     Keep,
 )
-from logitbank.store.heads.stored import FOLDER as HEADS
 from logitbank.store.progress import Advance, Progress, counting
-from logitbank.store.read.missing_scores import missing_options
-from logitbank.store.share.copying import Part, copy
-from logitbank.store.share.selection import chosen
-from logitbank.store.share.targets import Folder, Source
+from logitbank.store.share.copying import open_folder, require_other
 from logitbank.store.tables import query_tables
 
 FROM_ROWS = 64
@@ -95,7 +88,7 @@ def apply_filter(
     ------
     UsageError
         The filter is for another model or tokenizer, `name` is a model of the bank, or `out` is
-        the bank itself.
+        the bank itself or a URL.
     KeepLevelError
         A deposit lists fewer entries than the filter needs.
     BankError
@@ -103,15 +96,14 @@ def apply_filter(
     DamagedError
         The bank is damaged.
     """
-    source = bank if isinstance(bank, Bank) else Bank.open(bank, rows=True)
-    if Path(out).resolve() == source.path.resolve():
-        raise UsageError(f"{out} is the bank itself. Use another folder.")
+    folder, source = open_folder(out), open_bank(bank, rows=True)
+    require_other(out, source.path)
     by, name = fitted(by if isinstance(by, Filter) else Filter.load(by), source, name)
     deposits = filterable(source.deposits(), by)
     for deposit in deposits:
         _require_entries(deposit, by)
     require_tables(source.path, deposits)
-    target = new_bank(source, out, {deposit.checkpoint.model for deposit in deposits})
+    target = new_bank(source, folder, {deposit.checkpoint.model for deposit in deposits})
     advance = counting(sum(deposit.rows_committed for deposit in deposits), progress)
     counts = [0, 0]
     with verified.copying_to(target.path):
@@ -122,17 +114,6 @@ def apply_filter(
             counts[1] += int((~exact).sum())
     remove_dead(target.path)
     return Applied(name, len(deposits), *counts)
-
-
-def new_bank(source: Bank, out: str | Path, models: Iterable[str]) -> Bank:
-    """The bank at `out`, new or from an earlier call, with the tables of the source."""
-    tables = {
-        path: value
-        for path, value in chosen(source.path).items()
-        if object_deposit(path) is None and not path.startswith(f"{HEADS}/")
-    }
-    copy([Part(Source(source.path), tables, {*models})], Folder(Path(out)))
-    return Bank.open(out)
 
 
 def fitted(by: Filter, bank: Bank, name: str | None) -> tuple[Filter, str]:
@@ -180,51 +161,34 @@ def write_filtered(
     deposit: Deposit, target: Bank, by: Filter, name: str, advance: Advance = lambda _: None
 ) -> Deposit:
     """Write the committed blocks of a deposit after a filter, as a deposit of another bank."""
-    scores, keep = deposit.scores().collect(), deposit.layout.keep
-    missing = missing_options(deposit) if keep.has_full_rows else None
+    stored, keep = stored_scores(deposit), deposit.layout.keep
     at_once = AT_ONCE if keep.has_full_rows else max(1, _COMPARED // (by.k * keep.k))
-    with target.begin(_spec(deposit, by, name)) as writer:
-        advance(writer.deposit.rows_committed)
-        for block in sorted(deposit.committed() & {*writer.missing()}):
-            rows, parts = writer.layout.rows(block), list[pl.DataFrame]()
-            for start in range(rows.start, rows.stop, at_once):
-                some = range(start, min(start + at_once, rows.stop))
-                known = scores.filter(pl.col("query").is_between(some[0], some[-1]))
-                if missing is not None:  # the new bank cannot compute them
-                    known = pl.concat([known, option_scores(deposit, missing, some)])
-                if not _passes(deposit.layout):
-                    known = _filtered(deposit, known, by, some, writer.layout.keep.k)
-                parts.append(known)
-            writer.write(block, BlockData(None, pl.concat(parts)))
-            advance(len(rows))
-        writer.seal()
-    return writer.deposit
+
+    def filtered(rows: range, to: Layout) -> BlockData:
+        parts = list[pl.DataFrame]()
+        for start in range(rows.start, rows.stop, at_once):
+            some = range(start, min(start + at_once, rows.stop))
+            scores = stored(some)
+            if not _passes(deposit.layout):
+                scores = _filtered(deposit, scores, by, some, to.keep.k)
+            parts.append(scores)
+        return BlockData(None, pl.concat(parts))
+
+    return rewrite(deposit, target, _spec(deposit, by, name), filtered, advance)
 
 
 def _spec(deposit: Deposit, by: Filter, name: str) -> DepositSpec:
-    """Spec of the filtered deposit: the blocks of the source, and no rows."""
-    spec, layout = deposit.spec, deposit.layout
-    weights = spec.provenance.get("weights")
+    """Spec of the filtered deposit."""
     filtered_from: dict[str, Json] = {
-        "model": spec.checkpoint.model,
-        "weights": weights,
+        "model": deposit.checkpoint.model,
+        "weights": deposit.spec.provenance.get("weights"),
         "zarr.json": objects.digest(deposit.path / "zarr.json").sha256,
     }
-    return replace(
-        spec,
-        checkpoint=replace(spec.checkpoint, model=name),
-        layout=Layout.plan(
-            queries=layout.queries, vocab=layout.vocab, dtype="float32", keep=_keep(layout, by),
-            block_rows=layout.block_rows,
-        ),
-        heads={},
-        provenance={
-            **spec.provenance,
-            "filtered_from": filtered_from,
-            "filter": {"digest": by.digest, "k": by.k, "mode": by.mode, **by.about},
-            "weights": hashlib.sha256(f"{json.dumps(weights)} {by.digest}".encode()).hexdigest(),
-        },
-    )  # fmt: skip
+    about: dict[str, Json] = {
+        "filtered_from": filtered_from,
+        "filter": {"digest": by.digest, "k": by.k, "mode": by.mode, **by.about},
+    }
+    return changed_model(deposit, name, _keep(deposit.layout, by), by.digest, about)
 
 
 def _keep(layout: Layout, by: Filter) -> Keep:

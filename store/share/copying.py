@@ -14,14 +14,16 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from logitbank.errors import DamagedError, UsageError
-from logitbank.store.files import verified
+from logitbank.store.bank import Bank
+from logitbank.store.files import objects, verified
 from logitbank.store.format import index
 from logitbank.store.format.about import Incoming, root_document
 from logitbank.store.format.commits import SEAL
 from logitbank.store.format.index import Object, Objects
 from logitbank.store.progress import Progress, counting
 from logitbank.store.share.moves import Moves, moves
-from logitbank.store.share.targets import Source, Target, publish, stored_objects
+from logitbank.store.share.targets import Folder, Source, Target, publish, stored_objects
+from logitbank.store.share.urls import require_new_folder
 from logitbank.store.tables import prompt_checks, query_tables
 from logitbank.store.tables.contents import check_table
 from logitbank.store.tables.prompt_tables import (
@@ -62,6 +64,21 @@ class Copied:
     def bytes(self) -> int:
         """Bytes of the objects that were sent, without the root document."""
         return sum(each.bytes for each in self.moves)
+
+
+def open_folder(path: str | Path) -> Folder:
+    """A new folder, or the one of a bank, as a target; UsageError for a URL."""
+    folder = require_new_folder(path)
+    if objects.is_occupied(folder):
+        Bank.open(folder)
+    return Folder(folder)
+
+
+def require_other(folder: str | Path, bank: Path) -> None:
+    """Refuse the folder of a bank as the target of its copy, with a UsageError."""
+    resolved = Path(folder).resolve()
+    if resolved.exists() and resolved.samefile(bank):
+        raise UsageError(f"{folder} is the bank itself. Use another folder.")
 
 
 def copy(

@@ -7,19 +7,18 @@ from pathlib import Path
 from logitbank.errors import UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.care.lost import require_tables
-from logitbank.store.files import objects
 from logitbank.store.files.staging import remove_dead
 from logitbank.store.format import index
 from logitbank.store.format.about import licenses
 from logitbank.store.progress import Progress
 from logitbank.store.read.choose import Names, Steps
 from logitbank.store.read.provenance import index_digest
-from logitbank.store.share.copying import Copied, Part, copy
+from logitbank.store.share.copying import Copied, Part, copy, open_folder, require_other
 from logitbank.store.share.hub import HubDataset
 from logitbank.store.share.local import ensure_local, open_remote
 from logitbank.store.share.s3 import S3
 from logitbank.store.share.selection import chosen, selected
-from logitbank.store.share.targets import Folder, Source, Target
+from logitbank.store.share.targets import Source, Target
 from logitbank.store.share.urls import bank_url, shown_url
 from logitbank.wording import counted
 
@@ -94,7 +93,7 @@ def push(
     requested = chosen(opened.path, models=models, steps=steps, prompts=prompts)
     index.render(requested)  # before anything is sent: it may be too large
     if bank_url(target) is None:
-        _require_other(opened.path, Path(target))
+        require_other(target, opened.path)
     part = Part(Source(opened.path), requested)
     done = copy([part], open_target(target), progress=progress, published=True)
     if bank_url(target) is None:
@@ -121,27 +120,18 @@ def pull(
     `pull` checks the digest of every object before it appears in the folder. Run the same call
     again to resume. Parameters and errors are those of `push`; `folder` is new, or a bank.
     """
-    folder = Path(folder)
-    if bank_url(folder) is not None:
-        raise UsageError(
-            f"pull writes to a folder. To copy to {shown_url(folder)}, pull first and then push."
-        )
+    target = open_folder(folder)
     address = bank_url(url)
     if address is None:
         source = Source(Bank.open(url).path)
     else:
         source = Source(ensure_local(address, prompts=[]), open_remote(address))
-    _require_other(source.root, folder)
+    require_other(folder, source.root)
     requested = chosen(source.root, models=models, steps=steps, prompts=prompts)
     part = Part(source, requested)
-    done = copy([part], open_folder(folder), progress=progress)
-    remove_dead(folder)
+    done = copy([part], target, progress=progress)
+    remove_dead(Path(folder))
     return _transfer(part, done, models, steps, prompts)
-
-
-def _require_other(bank: Path, folder: Path) -> None:
-    if folder.exists() and folder.samefile(bank):
-        raise UsageError(f"{folder} is the bank itself. Use another folder.")
 
 
 def _transfer(part: Part, done: Copied, models: Names, steps: Steps, prompts: Names) -> Transfer:
@@ -151,17 +141,10 @@ def _transfer(part: Part, done: Copied, models: Names, steps: Steps, prompts: Na
     return Transfer(done.objects, done.bytes, len(part.objects) - done.objects, incomplete)
 
 
-def open_folder(folder: Path) -> Folder:
-    """A new folder, or the one of a bank, as a target."""
-    if objects.is_occupied(folder):
-        Bank.open(folder)
-    return Folder(folder)
-
-
 def open_target(target: str | Path) -> Target:
     url = bank_url(target)
     if url is None:
-        return open_folder(Path(target))
+        return open_folder(target)
     if url.startswith("s3:"):
         return S3(url, write=True)
     if url.startswith("hf:"):

@@ -57,15 +57,18 @@ def poisoned(url: str, password: str = POISON) -> str:
 
 
 def clean(folder: Path) -> bool:
-    files = [file for file in folder.rglob("*") if file.is_file()]
+    paths = [*folder.rglob("*")]
+    files = [path for path in paths if path.is_file()]
     assert files
-    return not any(POISON.encode() in file.read_bytes() for file in files)
+    named = any(POISON in str(path.relative_to(folder)) for path in paths)
+    return not (named or any(POISON.encode() in file.read_bytes() for file in files))
 
 
 def test_a_bank_at_a_url_with_a_password_does_not_show_it(
-    published: Path, tmp_path: Path, cache: Path, call: Call
+    published: Path, tmp_path: Path, cache: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FileServer(published) as server:
+        monkeypatch.chdir(tmp_path)  # where a command would write that took the URL for a folder
         url = poisoned(server.url)
         bank = Bank.open(url, rows=True)
         assert bank.url == server.url

@@ -13,11 +13,14 @@ from logitbank.analysis.charts.theme import MUTED, PALETTE, color_map
 from logitbank.analysis.results.series import CROWD
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.store.steps import in_order
+from logitbank.wording import step_name
 
 SERIES = "series"
 """The column that names a model and run, as `with_series` adds it."""
-THIN = 0.6
-"""Width of the other lines."""
+LINE, THIN = 1.5, 0.6
+"""Width of lines, and of the others in a crowd."""
+WIDTH = "width"
+"""The column with the width of a curve, if some are equal."""
 BAND = 0.18
 """Opacity of bands."""
 MANY = 25
@@ -146,11 +149,26 @@ def curves(
         patterns = [PATTERNS[at // len(PALETTE) % len(PATTERNS)] for at in range(len(names))]
         scale = alt.Scale(domain=names, range=patterns)
         dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}
-    elif not crowded and (below := _equal_to_earlier(table, field, y)):
+    elif not crowded and (alike := _equal_curves(table, [field], y)):
         # A dashed curve over an equal one leaves both visible.
-        patterns = [PATTERNS[1] if name in below else PATTERNS[0] for name in names]
+        dashed = {name for equal in alike for (name,) in equal[1:]}
+        patterns = [PATTERNS[1] if name in dashed else PATTERNS[0] for name in names]
         scale = alt.Scale(domain=names, range=patterns)
         dash = {"strokeDash": alt.StrokeDash(f"{field}:N", title=None, scale=scale)}
+    wide = list[float]()
+    if (
+        several > 1
+        and group
+        and not crowded
+        and (alike := _equal_curves(table, [group, SERIES], y))
+    ):
+        # Dashes stand for models: equal curves are visible by their widths, the last one on top.
+        widths = {(*curve, LINE * (1 + later)) for equal in alike
+                  for later, curve in enumerate(reversed(equal))}  # fmt: skip
+        columns = pl.DataFrame([*widths], schema=[group, SERIES, WIDTH], orient="row")
+        table = table.join(columns, on=[group, SERIES], how="left", maintain_order="left")
+        table = table.with_columns(pl.col(WIDTH).fill_null(LINE))
+        wide = table[WIDTH].unique().sort(descending=True).to_list()
     titles = {"checkpoint": "Checkpoint", **({SERIES: "Model"} if several > 1 or not group else {})}
     titles |= {group: "Group"} if group else {}
     titles |= {y: measure.title.splitlines()[-1]} | {
@@ -163,6 +181,8 @@ def curves(
     used = dict.fromkeys([y, *(band or ()), field, SERIES, "at", "step", *titles])
     if crowded:
         used[BOLD] = None
+    if wide:
+        used[WIDTH] = None
     base = alt.Chart(table.select(list(used)))
     base = base.encode(
         x=axis.x(), color=color(field, names, colors), detail=detail or alt.Undefined
@@ -177,14 +197,21 @@ def curves(
         trained = base.transform_filter("isValid(datum.step)")
     if band:
         low, high = band
+        if _has_course(table):
+            interval, shades = trained.mark_area(stroke=None), (BAND, 0.03)
+        else:  # an area at one checkpoint would not be seen
+            interval, shades = trained.mark_rule(), (1, 0.1)
         layers.append(
-            trained.mark_area(stroke=None).encode(
+            interval.encode(
                 y=alt.Y(f"{low}:Q", **about), y2=f"{high}:Q",
-                opacity=chosen.then(alt.value(BAND)).otherwise(alt.value(0.03)),
+                opacity=chosen.then(alt.value(shades[0])).otherwise(alt.value(shades[1])),
             )
         )  # fmt: skip
     opacity = chosen.then(alt.value(1)).otherwise(alt.value(0.1))
-    layers.append(trained.mark_line().encode(y=y_axis, opacity=opacity, **dash))
+    for width in wide or [LINE]:
+        own = trained.transform_filter(f"datum.{WIDTH} == {width}") if wide else trained
+        lines = own.mark_line(strokeWidth=width) if wide else own.mark_line()
+        layers.append(lines.encode(y=y_axis, opacity=opacity, **dash))
     longest = max(table[SERIES].value_counts()["count"].to_list(), default=0)
     size = 16 if longest <= MANY * len(names) else 3
     layers.append(
@@ -206,22 +233,28 @@ def curves(
     return alt.LayerChart(layer=layers, height=HEIGHT)
 
 
-def _equal_to_earlier(table: pl.DataFrame, field: str, column: str) -> list[str]:
-    """The names whose curve equals that of an earlier name, up to a thousandth of the range."""
+def _equal_curves(
+    table: pl.DataFrame, keys: Sequence[str], column: str
+) -> list[list[tuple[Any, ...]]]:
+    """The `keys` of curves that are equal, up to a thousandth of the range of all: two or more."""
     known = table.drop_nulls(column)
     values = known[column].to_list()
     span = max(values, default=0.0) - min(values, default=0.0) or 1.0
-    place = ["at", *([SERIES] if field != SERIES else [])]
-    seen, found = list[dict[tuple[Any, ...], Any]](), list[str]()
-    for name in known[field].unique(maintain_order=True):
-        rows = known.filter(pl.col(field) == name).select(*place, column).rows()
-        own = {row[:-1]: row[-1] for row in rows}
-        if any(own.keys() == other.keys()
-               and all(abs(own[at] - other[at]) <= span / 1000 for at in own)
-               for other in seen):  # fmt: skip
-            found.append(str(name))
-        seen.append(own)
-    return found
+    place = ["at", *([] if SERIES in keys else [SERIES])]
+    found: list[tuple[dict[tuple[Any, ...], Any], list[tuple[Any, ...]]]] = []
+    for key, rows in known.group_by(keys, maintain_order=True):
+        own = {row[:-1]: row[-1] for row in rows.select(*place, column).rows()}
+        equal = (
+            curves
+            for other, curves in found
+            if own.keys() == other.keys()
+            and all(abs(own[at] - other[at]) <= span / 1000 for at in own)
+        )
+        if (curves := next(equal, None)) is None:
+            found.append((own, [key]))
+        else:
+            curves.append(key)
+    return [curves for _, curves in found if len(curves) > 1]
 
 
 def dots(
@@ -322,15 +355,18 @@ def vertical(step: int, axis: StepAxis) -> alt.Chart:
     return line
 
 
-def change_points(changes: pl.DataFrame, axis: StepAxis, text: Sequence[str]) -> list[alt.Chart]:
-    """A dashed line at each change point, a band over its 95% range, and a text in the tooltip.
+def change_points(changes: pl.DataFrame, axis: StepAxis) -> list[Chart]:
+    """A dashed line at each change point and a band over its 95% range, to be layered with curves.
 
-    `changes` has step, earliest and latest. Nothing is written over the plot.
+    `changes` has `CHANGE_COLUMNS`, model and run; tooltips name these. A crowd has none.
     """
-    rows = changes.filter(pl.col("step").is_not_null()).select("step", "earliest", "latest")
+    rows = _drawn_changes(changes)
     if rows.is_empty():
         return []
-    rows = rows.with_columns(text=pl.Series(list(text)))
+    names = with_series(rows.with_columns(pl.col("run").replace("main", "")))[SERIES]
+    names = names.str.strip_chars_end()
+    text = [f"{name}: {step_name(step)}" for name, step in zip(names, rows["step"], strict=True)]
+    rows = rows.select("step", "earliest", "latest", text=pl.Series(text))
     base = alt.Chart(rows)
     band = base.mark_rect(color=MUTED, opacity=0.15).encode(
         x=axis.x(field="earliest"), x2="latest:Q"
@@ -338,7 +374,43 @@ def change_points(changes: pl.DataFrame, axis: StepAxis, text: Sequence[str]) ->
     line = base.mark_rule(strokeDash=[4, 3], strokeWidth=1.2, color=MUTED).encode(
         x=axis.x(field="step"), tooltip=[alt.Tooltip("text:N", title="Change point")]
     )
-    return [band, line]
+    return [alt.layer(band, line)]
+
+
+def change_caption(changes: pl.DataFrame) -> str:
+    """What the lines of `change_points` are; no text without any."""
+    return "" if _drawn_changes(changes).is_empty() else "change points with their 95% range"
+
+
+def _drawn_changes(changes: pl.DataFrame) -> pl.DataFrame:
+    rows = changes.filter(kind="change point")
+    crowded = changes.select("model", "run").n_unique() >= CROWD
+    return rows.clear() if crowded else rows
+
+
+def interval_caption(
+    table: pl.DataFrame,
+    what: str = "95% confidence intervals",
+    *,
+    band: tuple[str, str] = ("low", "high"),
+) -> str:
+    """The sentence about the intervals that `curves` draws of a table; no text without any.
+
+    >>> one = pl.DataFrame({"model": "m", "run": "main", "step": [1], "low": 0.1, "high": 0.3})
+    >>> both = pl.concat([one, one.with_columns(step=pl.lit(2, pl.Int64))])
+    >>> interval_caption(both), interval_caption(one)
+    ('Bands: 95% confidence intervals.', 'Bars: 95% confidence intervals.')
+    >>> interval_caption(both.with_columns(high=float("nan")))
+    ''
+    """
+    known = table.filter(pl.all_horizontal(pl.col(band).is_finite().fill_null(False)))
+    return "" if known.is_empty() else f"{'Bands' if _has_course(table) else 'Bars'}: {what}."
+
+
+def _has_course(table: pl.DataFrame) -> bool:
+    """Whether a model and run has several training steps."""
+    steps = table.drop_nulls("step").group_by("model", "run").agg(pl.col("step").n_unique())
+    return bool((steps["step"] > 1).any())
 
 
 def significance_rows(table: pl.DataFrame, axis: StepAxis, tests: Mapping[str, str]) -> alt.Chart:

@@ -90,7 +90,9 @@ class StepAxis:
         """Zero, decades and the release; of a linear axis, round numbers."""
         if scale == "linear":
             unit = 10 ** math.floor(math.log10(max(self.last, 1)))
-            step = next(s for s in (unit / 5, unit / 2, unit, 2 * unit) if self.last / s <= 6)
+            step = next(
+                s for s in (unit / 5, unit / 2, unit, 2 * unit) if s >= 1 and self.last / s <= 6
+            )
             numbers = [step * i for i in range(int(self.last / step) + 1)]
             numbers = [number for number in numbers if number >= self.start - 0.02 * self.last]
         else:

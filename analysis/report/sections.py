@@ -83,14 +83,19 @@ class First:
 
 
 def page_opening(sections: Iterable[Section]) -> First | None:
-    """The beginning of a page, from the first section that has a finding and a chart."""
+    """The beginning of a page, from the first section that has a finding and a chart.
+
+    Its numbers are those of the model and run, or of the several runs, of the finding.
+    """
     for section in sections:
         charts = section.study.charts if section.study else {}
         if not (charts and section.findings):
             continue
         lead, *others = section.findings
         valued = [finding for finding in others if finding.value is not None]
-        series = lead.series or (valued[0].series if valued else ())
+        runs = {finding.series for finding in valued if finding.series}
+        # A finding about several runs stands beside numbers of several runs.
+        series = lead.series or (runs.pop() if len(runs) == 1 else ())
         numbers = [finding for finding in valued if finding.series == series]
         chart = lead.figure if lead.figure in charts else next(iter(charts))
         headline = lead.text if lead.value is None else str(lead)

@@ -1,12 +1,21 @@
 """What every family has unless it names its own: the table of measures, findings and a chart."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
 
+import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import curves, stacked
+from logitbank.analysis.charts.curves import (
+    change_caption,
+    change_points,
+    curves,
+    interval_caption,
+    stacked,
+)
 from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
@@ -20,6 +29,8 @@ from logitbank.analysis.results.series import (
     about,
     by_series,
     change_findings,
+    course_text,
+    extremes,
     series_name,
     size,
 )
@@ -84,27 +95,46 @@ def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
 
 
 def _headline(family: Family, table: pl.DataFrame) -> Finding:
-    """The measure that changes most for its interval; if there is none, the first measure."""
-    half = (pl.col("from_baseline_high") - pl.col("from_baseline_low")) / 2
+    """The measure that changes most for its interval; if there is none, the first measure.
+
+    The change is that from the first checkpoint to the last, or to an extreme between them.
+    """
     keys = ["model", "run", *groups_of(table), "measure"]
-    last = table.drop_nulls("step").group_by(keys, maintain_order=True).last()
-    moved = last.filter(half.is_finite(), half > 0).sort(
-        pl.col("from_baseline").abs() / half, maintain_order=True
-    )
-    if moved.is_empty():
+    moves = [_move(part) for part in table.drop_nulls("step").partition_by(keys)]
+    moved = [move for move in moves if move.surprise > 0]
+    if not moved:
         first = next(each for each in family.measures if each.key in table["measure"])
         row = table.filter(measure=first.key).row(-1, named=True)
         value = formatted(row["value"], first.form)
         text = f"{words_for(first)} is {value} at {step_name(row['step'])}."
         return Finding(text=text, **about(row, "measures"))
-    row = moved.row(-1, named=True)
-    several = last.select("model", "run").n_unique() > 1
+    rows, inner, _ = max(moved, key=attrgetter("surprise"))
+    first_row, row = (rows.row(at, named=True) for at in (0, -1))
+    several = table.select("model", "run").n_unique() > 1
     measure, what = _named(family, row, f"{series_name(row)}: " if several else "")
-    ends = table.filter(same_as(row, keys)).drop_nulls("step")["value"]
-    before, after = (formatted(ends[at], measure.form) for at in (0, -1))
     steps = f"from {step_name(row['baseline_step'])} to {step_name(row['step'])}"
-    value = f"{before} → {after}" if before != after else f"stays at {after}"
+    value = course_text(first_row, inner, row, "value", measure.form)
     return Finding(text=f"{what} {value} {steps}.", **about(row, "measures"))
+
+
+class _Move(NamedTuple):
+    """A measure of a model, run and group over its training steps."""
+
+    rows: pl.DataFrame
+    inner: Sequence[Row]
+    """The extremes between its ends."""
+    surprise: float
+    """The largest change from the first checkpoint, to an extreme or to the last one, in half
+    widths of its interval; 0 without one."""
+
+
+def _move(rows: pl.DataFrame) -> _Move:
+    inner = extremes(rows, "value")
+    found = 0.0
+    for row in (*inner, rows.row(-1, named=True)) if len(rows) > 1 else ():
+        half = (row["from_baseline_high"] - row["from_baseline_low"]) / 2
+        found = max(found, abs(row["from_baseline"]) / half if half > 0 else 0.0)
+    return _Move(rows, inner, found)
 
 
 def _shifts(family: Family, changes: pl.DataFrame, last: Row, prefix: str) -> Iterator[Finding]:
@@ -166,14 +196,20 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     table = table.with_columns(group=pl.concat_str([*groups, pl.lit("")], separator=" "))
     axis = StepAxis(table["step"].to_list())
     group = "group" if groups else None
-    panels = [
-        curves(rows, axis, Axis("value", words_for(each)), group=group)
-        for each in family.measures
-        if len(rows := table.filter(measure=each.key))
+    drawn = [each for each in family.measures if each.key in table["measure"]]
+    panels: list[Chart] = [
+        curves(table.filter(measure=each.key), axis, Axis("value", words_for(each)), group=group)
+        for each in drawn
     ]
+    changes = result.change_points
+    panels[0] = alt.layer(*change_points(changes, axis), panels[0])
     chart = stacked(*panels) if len(panels) > 1 else panels[0]
+    dashed = change_caption(changes)
+    where = ", in the first plot" if len(panels) > 1 else ""
     caption = (
-        f"{family.title} over training. Bands: 95% confidence intervals. "
-        f"{sample_size(table['items'], family.item)}."
+        f"{family.title} over training.",
+        interval_caption(table),
+        dashed and f"Dashed{where}: {dashed}.",
+        f"{sample_size(table['items'], family.item)}.",
     )
-    return {"measures": titled(chart, family.title, caption, axis=axis)}
+    return {"measures": titled(chart, family.title, " ".join(filter(None, caption)), axis=axis)}

@@ -24,6 +24,8 @@ SKEWED = "a few extreme values, so the interval is probably too short"
 """The note of a mean whose interval is `skewed`."""
 UNTRAINED = 0
 """The step of random weights."""
+VISIBLE = 0.2
+"""The least difference of an extreme from both ends of a curve, as a part of the curve's range."""
 
 
 def by_series(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -147,18 +149,41 @@ def ends_of(row: Row, column: str) -> tuple[float, float]:
 def extremes(rows: pl.DataFrame, column: str) -> list[Row]:
     """The highest and the lowest checkpoint of a curve, in order, if they are no end of it.
 
-    The interval of each is beyond those of the first and the last checkpoint.
+    The interval of each is beyond those of the first and the last checkpoint, and its value differs
+    from both by at least `VISIBLE` of the range of the curve.
     """
     known = rows.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
     if len(known) < 3:
         return []
-    ends = [ends_of(known.row(at, named=True), column) for at in (0, -1)]
+    values = known[column]
+    highest, lowest = int(values.arg_max() or 0), int(values.arg_min() or 0)
+    least = VISIBLE * (values[highest] - values[lowest])
+    ends = [known.row(at, named=True) for at in (0, -1)]
+    intervals = [ends_of(end, column) for end in ends]
     found = []
-    for at in {int(known[column].arg_max() or 0), int(known[column].arg_min() or 0)}:
+    for at in {highest, lowest}:
         low, high = ends_of(row := known.row(at, named=True), column)
-        if all(low > end[1] for end in ends) or all(high < end[0] for end in ends):
+        beyond = all(low > end[1] for end in intervals) or all(high < end[0] for end in intervals)
+        if beyond and all(abs(row[column] - end[column]) >= least for end in ends):
             found.append((at, row))
     return [row for _, row in sorted(found, key=itemgetter(0))]
+
+
+def course_text(first: Row, inner: Sequence[Row], last: Row, column: str, form: str) -> str:
+    """The values of a curve at its ends and at its extremes between them.
+
+    >>> points = [{"step": step, "p": p} for step, p in ((0, 0.061), (1100, 0.943), (1400, 0.056))]
+    >>> course_text(points[0], points[1:2], points[2], "p", ".3f")
+    '0.061 → 0.943 at step 1,100 → 0.056'
+    >>> course_text(points[0], [], points[0], "p", ".3f")
+    'stays at 0.061'
+    """
+    values = [formatted(row[column], form) for row in (first, *inner, last)]
+    if len({*values}) == 1:
+        return f"stays at {values[0]}"
+    between = zip(values[1:-1], inner, strict=True)
+    steps = [f"{value} at {step_name(row['step'])}" for value, row in between]
+    return " → ".join([values[0], *steps, values[-1]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 
 from logitbank.analysis.charts.chart import bare_spec, chart_caption, chart_title, save_charts
 from logitbank.analysis.charts.curves import (
+    change_caption,
     change_points,
     curves,
     significance_rows,
@@ -126,16 +127,20 @@ def test_change_points_and_tests_are_drawn_beside_the_curves(tmp_path: Path) -> 
     table = made().scores.with_columns(p=pl.when(pl.col("step") == 8).then(0.001).otherwise(0.5))
     axis = StepAxis(table["step"].to_list())
     changes = pl.DataFrame(
-        {"step": [8, None], "earliest": [4, None], "latest": [16, None]},
-        schema=dict.fromkeys(("step", "earliest", "latest"), pl.Int64),
-    )
-    assert change_points(changes.tail(1), axis, []) == []
-    marks = change_points(changes, axis, ["rises"])
+        {"model": "toy", "run": "main", "kind": ["change point", "gradual", "none", None],
+         "step": [8, None, 16, None], "earliest": [4, 4, None, None], "latest": 16}
+    )  # fmt: skip
+    assert change_points(changes.tail(3), axis) == []
+    assert change_caption(changes.tail(3)) == ""
+    (marks,) = change_points(changes, axis)
+    crowd = [changes.with_columns(model=pl.lit(f"model{i}")) for i in range(8)]
+    assert change_points(pl.concat(crowd), axis) == []
     rows = significance_rows(table, axis, {"p": "Rank-sum test"})
-    chart = stacked(marks[0] + marks[1], rows)
+    chart = stacked(marks, rows)
     spec = bare_spec(chart)
     drawn = [row for rows in spec["datasets"].values() for row in rows]
     assert [row["earliest"] for row in drawn if "earliest" in row] == [4]
+    assert [row["text"] for row in drawn if "text" in row] == ["toy: step 8"]
     significant = {row["checkpoint"] for row in drawn if row.get("significant")}
     assert significant == {"step 8"}
 
@@ -233,3 +238,24 @@ def test_a_curve_over_an_equal_one_is_dashed_so_that_both_are_visible() -> None:
     assert both.to_dict()["resolve"]["scale"]["strokeDash"] == "independent"  # one legend
     apart = table.filter(pl.col("model") != "b")
     assert "strokeDash" not in str(curves(apart, axis, Measure("value", "V", band=None)).to_dict())
+
+
+def test_equal_curves_of_groups_of_two_models_differ_in_width() -> None:
+    """Dashes stand for the models."""
+    rows = [(model, "main", step, group, 0.1 * at + (group == "z"))
+            for model in "ab" for group in "xyz"
+            for at, step in enumerate((0, 1, 2, 4))]  # fmt: skip
+    columns = ["model", "run", "step", "group", "value"]
+    table = pl.DataFrame(rows, schema=columns, orient="row")
+    axis = StepAxis(table["step"].to_list())
+    drawn = curves(table, axis, Measure("value", "V", band=None), group="group").to_dict()
+    lines = [layer["mark"]["strokeWidth"] for layer in drawn["layer"]
+             if layer["mark"].get("strokeWidth")]  # fmt: skip
+    assert lines == [6.0, 4.5, 3.0, 1.5]
+    widths = {(row["series"], row["group"]): row["width"]
+              for rows in drawn["datasets"].values() for row in rows}  # fmt: skip
+    assert widths == {("a", "x"): 6, ("a", "y"): 4.5, ("b", "x"): 3, ("b", "y"): 1.5,
+                      ("a", "z"): 3, ("b", "z"): 1.5}  # fmt: skip
+    one = table.filter(model="a")
+    axis = StepAxis(one["step"].to_list())
+    assert "width" not in str(curves(one, axis, Measure("value", "V", band=None), group="group"))

@@ -14,6 +14,7 @@ from scipy import stats
 
 from logitbank.analysis import Family, Items, Measure, Scores, gather_items, register
 from logitbank.analysis import families as listing
+from logitbank.analysis.charts.chart import chart_caption
 from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.everything import analyses
 from logitbank.analysis.families import families
@@ -107,12 +108,15 @@ def test_the_shift_and_the_rise_and_fall_of_a_registered_family_are_said(
         bank.deposit(logits, checkpoint=CheckpointId("toy", step=step), query_set=queries.name)
     study = mine.analyze(bank)
     p = np.log(np.exp(1) / (np.exp(1) + VOCAB - 1)), np.log(1 / VOCAB)
-    assert study.findings[0].text == "First kind −2.483 → −1.621 from step 0 to step 23."
+    course = "−2.483 → −0.436 at step 14 → −1.621"
+    assert study.findings[0].text == f"First kind {course} from step 0 to step 23."
     assert "mean shift between steps 9 and 10" in "".join(study.summary)
     (now,) = (f for f in study.findings if f.text == "First kind at step 23")
     assert now.value == pytest.approx(p[0], abs=0.01)
     assert "highest" in now.extreme
     assert study.tables["change_points"]["step"].to_list()[0] == 10
+    caption = chart_caption(study.charts["measures"])
+    assert "Bands: 95% confidence intervals. Dashed, in the first plot: change points" in caption
     assert any("seven null models" in note for note in study.notes)
 
 

@@ -18,6 +18,7 @@ from logitbank.analysis.charts.curves import curves, grid, with_series
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import INK, MUTED, PALETTE
+from logitbank.analysis.finding import Finding
 from logitbank.analysis.report import page as page_module
 from logitbank.analysis.report.origin import page_origin
 from logitbank.analysis.report.page import (
@@ -102,6 +103,25 @@ def test_a_page_begins_with_the_first_finding_its_chart_and_numbers_of_its_serie
     assert first.headline == "The value doubles at step 8."
     assert [number.value for number in first.numbers] == [0.1, 0.2, 0.3, 0.4]
     assert page_opening(sections[:2]) is None
+
+
+def test_a_first_finding_about_several_runs_has_no_numbers_of_one() -> None:
+    made = study()
+    lead = Finding(text="The value doubles, mean of 2 seeds.", figure="lines")
+    one, two = (
+        Finding(text="Value", value=value, series=("toy", run))
+        for value, run in ((0.1, "seed0"), (0.2, "seed1"))
+    )
+    mean = Finding(text="Value, mean over runs", value=0.15)
+    for findings, numbers in (
+        ((lead, one, two), []),
+        ((lead, one, two, mean), [mean]),
+        ((lead, one), [one]),
+    ):
+        section = Section(title="c", id="c", study=replace(made, findings=findings))
+        first = page_opening([section])
+        assert first is not None
+        assert first.numbers == numbers
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), SIZES)

@@ -100,6 +100,8 @@ def test_an_inner_extreme_is_named_if_its_interval_is_beyond_both_ends() -> None
     assert course(start, (0.7, 0.61, 0.8), end).now().extreme == "highest 0.70 at step 1"
     assert course(start, (0.7, 0.59, 0.8), end).now().extreme == ""
     assert course(start, (0.7, math.nan, math.nan), end).now().extreme == ""
+    near = course((0.08, 0.079, 0.081), (-0.01, -0.011, -0.009), (0.74, 0.739, 0.741))
+    assert near.now().extreme == ""  # an eighth of the range below the start
     both = course(start, (0.05, 0.0, 0.09), (0.7, 0.61, 0.8), end).from_first()
     assert both.extreme == "lowest 0.05 at step 1 and highest 0.70 at step 2"
 

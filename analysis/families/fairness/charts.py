@@ -8,9 +8,11 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
+    change_caption,
     change_points,
     curves,
     horizontal,
+    interval_caption,
     significance_rows,
     stacked,
     with_series,
@@ -64,20 +66,19 @@ def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
     if table.is_empty():
         return None
     names = table[SERIES].unique(maintain_order=True).to_list()
-    changes = result.change_points.filter(kind="change point")
-    steps = [f"{row['model']} {row['run']}: step {row['step']}" for row in changes.rows(named=True)]
     untrained = table.filter(step=UNTRAINED)["delta"].to_list() if len(names) == 1 else []
     colors = {names[0]: DELTA} if len(names) == 1 else None
     plot = curves(table, axis, GAP, colors=colors, tooltip={"Sentences": "sentences"})
     lines = [horizontal(0), *(horizontal(level, dash=(1, 3)) for level in untrained)]
     caption = (
         "JSD-P of female answers minus that of male answers, scaled to −1 to 1. Above 0, the error "
-        "is higher for female answers. Bands: 95% confidence intervals, pointwise. Dashed: zero"
-        f"{' and change points with their 95% range' if len(changes) else ''}"
+        "is higher for female answers. "
+        f"{interval_caption(table, '95% confidence intervals, pointwise')} Dashed: "
+        f"{' and '.join(filter(None, ('zero', change_caption(result.change_points))))}"
         f"{'. Dotted: untrained model' if untrained else ''}. n = "
         f"{_prompts(result, GENDERS)}."
     )
-    chart = alt.layer(*change_points(changes, axis, steps), *lines, plot)
+    chart = alt.layer(*change_points(result.change_points, axis), *lines, plot)
     return titled(chart, "Gender gap Δ", caption, axis=axis)
 
 

@@ -22,6 +22,7 @@ from logitbank.analysis.results.series import (
     by_seeds,
     by_series,
     change_findings,
+    course_text,
     extremes,
     figure_name,
     missing_text,
@@ -214,15 +215,10 @@ def _move(
         run = first["run"] if len(runs) == 1 or not variant else variant
         prefix = f"{series_name({'model': first['model'], 'run': run})}: "
     prefix += f"{first['prompt_set']}, " if sets > 1 else ""
-    values = [formatted(point["value"], form) for point in points]
-    between = [f"{value} at {step_name(row['step'])}" for value, row in
-               zip(values[1:-1], inner, strict=True)]  # fmt: skip
-    value = " → ".join([values[0], *between, values[-1]])
-    if len({*values}) == 1:
-        value = f"stays at {values[0]}"
+    value = course_text(points[0], inner, points[-1], "value", form)
     steps = f"from {step_name(first['step'])} to {step_name(last['step'])}"
     if all(len(part) == 1 for part in runs):
-        steps, value = f"at {step_name(last['step'])}", values[-1]
+        steps, value = f"at {step_name(last['step'])}", formatted(points[-1]["value"], form)
     elif not same_steps:
         steps = "from the first to the last checkpoint"
     found = Finding(

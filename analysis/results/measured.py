@@ -22,6 +22,7 @@ from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.curve import change_table, courses_of
 from logitbank.analysis.results.series import (
     Curve,
@@ -36,7 +37,7 @@ from logitbank.analysis.results.series import (
 )
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.summary import ALL
+from logitbank.analysis.stats.summary import ALL, measures_table
 from logitbank.analysis.stats.views import groups_of
 from logitbank.wording import step_name
 
@@ -57,6 +58,22 @@ class Measured(Result):
         return {
             "measures": self.measures, "change_points": self.change_points, **self.further
         }  # fmt: skip
+
+
+def measure(family: Family, scores: Scores) -> Measured:
+    """The measures of a family, its views and its own tables, of one prompt set's scores.
+
+    Raises
+    ------
+    LogitbankError
+        What the family's `items` refuses.
+    """
+    assert family.items is not None
+    items = family.items(scores)
+    table = measures_table(items, family.measures)
+    further = {name: view.of(table) for name, view in family.views.items()}
+    further |= family.tables(scores, items) if family.tables else {}
+    return Measured(table, changes_of(table, family.measures[0]), further)
 
 
 def overall(table: pl.DataFrame) -> pl.DataFrame:
@@ -102,15 +119,17 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
     keys = ["model", "run", *groups_of(table), "measure"]
     moves = [_move(part) for part in table.drop_nulls("step").partition_by(keys)]
     moved = [move for move in moves if move.surprise > 0]
+    several = table.select("model", "run").n_unique() > 1
     if not moved:
         first = next(each for each in family.measures if each.key in table["measure"])
         row = table.filter(measure=first.key).row(-1, named=True)
+        _, what = _named(family, row, f"{series_name(row)}: " if several else "")
         value = formatted(row["value"], first.form)
-        text = f"{words_for(first)} is {value} at {step_name(row['step'])}."
-        return Finding(text=text, **about(row, "measures"))
+        return Finding(
+            text=f"{what} is {value} at {step_name(row['step'])}.", **about(row, "measures")
+        )
     rows, inner, _ = max(moved, key=attrgetter("surprise"))
     first_row, row = (rows.row(at, named=True) for at in (0, -1))
-    several = table.select("model", "run").n_unique() > 1
     measure, what = _named(family, row, f"{series_name(row)}: " if several else "")
     steps = f"from {step_name(row['baseline_step'])} to {step_name(row['step'])}"
     value = course_text(first_row, inner, row, "value", measure.form)
@@ -187,6 +206,14 @@ def words_for(measure: Measure) -> str:
     return ", ".join(filter(None, (measure.text or measure.name, measure.group)))
 
 
+def _axis(measure: Measure) -> Axis:
+    """The axis of a measure: logarithmic for a perplexity, and to 1 for a share."""
+    if measure.link == "exp":
+        return Axis("value", f"{words_for(measure)} (log scale)", scale="log")
+    share = measure.share and measure.form.endswith("%")
+    return Axis("value", words_for(measure), scale="share" if share else "linear")
+
+
 def charts(family: Family, result: Measured) -> dict[str, Chart]:
     """One curve for each measure, above each other."""
     table = result.measures.filter(pl.col("value").is_not_nan())
@@ -198,8 +225,7 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     group = "group" if groups else None
     drawn = [each for each in family.measures if each.key in table["measure"]]
     panels: list[Chart] = [
-        curves(table.filter(measure=each.key), axis, Axis("value", words_for(each)), group=group)
-        for each in drawn
+        curves(table.filter(measure=each.key), axis, _axis(each), group=group) for each in drawn
     ]
     changes = result.change_points
     panels[0] = alt.layer(*change_points(changes, axis), panels[0])

@@ -19,7 +19,6 @@ from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import measures_table
 from logitbank.analysis.study import Study
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
@@ -46,15 +45,9 @@ def measured_study(
     LogitbankError
         A missing bank or prompt set, or what the family's `items` refuses.
     """
-    assert family.items is not None
     scores = read_scores(banks, prompts, models, family=family, cache=cache)
-    items = family.items(scores)
-    table = measures_table(items, family.measures)
-    further = {name: view.of(table) for name, view in family.views.items()}
-    further |= family.tables(scores, items) if family.tables else {}
-    changes = measured.changes_of(table, family.measures[0])
-    result = Measured(table, changes, further)
-    if changes["kind"].count():
+    result = measured.measure(family, scores)
+    if result.change_points["kind"].count():
         family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(family, result, scores)
 

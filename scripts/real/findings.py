@@ -8,7 +8,6 @@ import polars as pl
 import logitbank
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation import fluctuation
-from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
 from scripts.real.text import EVERY, SWITCH
 
@@ -19,7 +18,7 @@ def findings(bank: Path) -> Iterator[str]:
     """One row per checkpoint, and the gap before and after the known switch."""
     gaps = fairness([bank]).result.gap
     gaps = gaps.select("step", gap="delta", low="low", high="high")
-    words = lambada([bank]).result.lambada.select("step", "acc")
+    words = logitbank.lambada([bank]).tables["lambada"].select("step", "acc")
     table = pairs([bank]).result.pairs.filter(group="all")
     crows = table.select("step", crows="score")
     rows = gaps.join(words, on="step").join(crows, on="step").join(male_answers(bank), on="step")

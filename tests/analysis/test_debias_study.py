@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+import logitbank
 from logitbank.analysis.debias import compare
 from logitbank.analysis.debias.answers import answers, bias
 from logitbank.analysis.debias.compare import debias_compare, untrained_like
 from logitbank.analysis.debias.instances import instance_reader
 from logitbank.analysis.debias.train import Training, debias_train, train
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.unqover.metric import unqover_metric
@@ -480,7 +480,7 @@ def test_a_filter_that_truncates_is_refused_by_other_analyses(tmp_path: Path) ->
     add_lambada(bank, {0: 0, 8: 3}, words=4)
     add_stereotype(bank)
     truncated = filtered(bank, Filter.identity(3, "truncate"), tmp_path / "f")
-    for study in (fairness, lambada, stereotype):
+    for study in (fairness, logitbank.lambada, stereotype):
         with pytest.raises(BankError, match="keep_tail"):
             study([truncated])  # type: ignore[operator]
 

@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+import logitbank
 from logitbank.analysis.charts.chart import legend_names
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.harness import read_harness
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from tests.support.evaluation_banks import (
@@ -34,7 +33,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) -> None:
-    table = lambada([bank]).result.lambada
+    table = logitbank.lambada([bank]).tables["lambada"]
     assert table["step"].to_list() == list(HITS)
     assert table["acc"].to_list() == [right / 40 for right in HITS.values()]
     logits = np.random.default_rng(32).normal(size=(80, 12))
@@ -44,16 +43,6 @@ def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) ->
     own = np.array([np.log(p[row, 1 + row % 2]) for row in range(80)])
     known = table.filter(step=32)["perplexity"][0]
     assert known == pytest.approx(np.exp(-own.sum() / 40), rel=1e-5)
-
-
-def test_exported_results_read_back_to_the_bank_s_numbers(bank: Path, tmp_path: Path) -> None:
-    passages = lambada([bank], save_results=tmp_path).result.lambada
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 6
-    for metric in ("acc", "perplexity"):
-        rows = read_harness(files).filter(metric=metric)
-        assert rows["value"].to_list() == passages[metric].to_list()
-        assert rows["stderr"].to_list() == passages[f"{metric}_stderr"].to_list()
 
 
 def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
@@ -136,7 +125,7 @@ def test_missing_prompts_error_names_the_extract_command(tmp_path: Path) -> None
         BankError,
         match="'lambada' is not in .*b.zarr.*--prompts lambada",
     ):
-        lambada([path])
+        logitbank.lambada([path])
     add_lambada(bank, {1: 3})
     with pytest.raises(UsageError, match="pair, side, score_kind"):
         pairs([path])

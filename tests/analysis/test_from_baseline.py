@@ -1,17 +1,17 @@
 """Shares beside the first checkpoint's: the same items at both, by plain loops."""
 
 import math
+from typing import Any
 
 import polars as pl
 import pytest
 
 from logitbank.analysis.families import families
 from logitbank.analysis.families.lambada.findings import findings
-from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.families.pairs.metric import pairs_metric
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from tests.support.piece_cases import pair_frame, piece_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import measured, scores_of
 from tests.support.stereotype_cases import sa_frame
 
 HIT, MISS = [(-1.0, 1, 0)], [(-2.0, 2, 0)]
@@ -21,6 +21,11 @@ RIGHT, WRONG = ((-1.0, -2.0), (-1.0, -2.0)), ((-2.0, -1.0), (-2.0, -1.0))
 def words(hits: list[int], *, step: int | None, start: int = 0) -> pl.DataFrame:
     named = {f"w{start + at}": HIT if hit else MISS for at, hit in enumerate(hits)}
     return piece_frame(named, step=step)
+
+
+def accuracy(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows of LAMBADA's accuracy."""
+    return measured("lambada", frame).measures.filter(measure="acc").to_dicts()
 
 
 def bonett_price(before: list[int], after: list[int]) -> tuple[float, float]:
@@ -37,7 +42,7 @@ BEFORE, AFTER = [0] * 8 + [1] * 4, [1] * 6 + [0] * 2 + [1] * 3 + [0]
 
 def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
     frame = pl.concat([words(BEFORE, step=0), words(AFTER, step=8), words(AFTER, step=None)])
-    rows = lambada_metric(scores_of(frame)).lambada.rows(named=True)
+    rows = accuracy(frame)
     assert [row["baseline_step"] for row in rows] == [0, 0, 0]
     assert [row["common"] for row in rows] == [12, 12, 12]
     for row in rows[1:]:
@@ -50,11 +55,11 @@ def test_the_difference_from_the_first_step_is_over_the_same_words() -> None:
 
 def test_words_that_either_checkpoint_lacks_are_in_no_difference() -> None:
     frame = pl.concat([words([0, 0, 1], step=0), words([1, 1, 1], step=8, start=1)])
-    row = lambada_metric(scores_of(frame)).lambada.row(1, named=True)
+    row = accuracy(frame)[1]
     assert (row["common"], row["from_baseline"]) == (2, 0.5)  # w1: 0 → 1, w2: 1 → 1
     assert math.isnan(row["from_baseline_low"])  # two words
     apart = pl.concat([words([0], step=0), words([1], step=8, start=5)])
-    row = lambada_metric(scores_of(apart)).lambada.row(1, named=True)
+    row = accuracy(apart)[1]
     assert row["common"] == 0
     assert math.isnan(row["from_baseline"])
 
@@ -89,9 +94,7 @@ def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
 @pytest.mark.parametrize("first", [0, 4])
 def test_a_change_names_its_baseline(first: int) -> None:
     table = pl.concat([words(BEFORE, step=first), words(AFTER, step=8)])
-    (change,) = (
-        each for each in findings(lambada_metric(scores_of(table))) if "change" in each.text
-    )
+    (change,) = (f for f in findings(measured("lambada", table)) if "change to" in f.text)
     assert change.value == pytest.approx(5 / 12)
     assert change.baseline.startswith(f"step {first}, ")
     assert ("untrained model" in change.baseline) == (first == 0)

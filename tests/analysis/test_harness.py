@@ -7,15 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from logitbank.analysis.families.lambada.metric import lambada_metric
 from logitbank.analysis.harness import document_checkpoint, read_harness, write_harness
 from logitbank.errors import UsageError
 from logitbank.version import __version__
 from tests.support.paths import PUBLIC as DATA
 from tests.support.piece_cases import piece_frame
-from tests.support.row_scores import of_rows
-
-measured = of_rows(lambada_metric)
+from tests.support.row_scores import measured
 
 SAMPLES = DATA / "pythia" / "lm-evaluation-harness-samples"
 
@@ -165,23 +162,30 @@ def test_two_files_of_one_checkpoint_must_agree(tmp_path: Path) -> None:
         read_harness([one, same, other])
 
 
-def scores() -> pl.DataFrame:
+def results() -> pl.DataFrame:
+    """acc, perplexity and examples, with standard errors, of four runs at two steps and the end."""
     words = {"a": [(-1.0, 1, 0), (-2.0, 1, 0)], "b": [(-0.1, 2, 0)], "c": [(-1 / 3, 1, 0)]}
-    return pl.concat(
-        [
-            piece_frame(words, step=step, model=model, run=run)
-            for model in ("org/one,two=2", "x")
-            for run in ("main", "seed 1")
-            for step in (0, 1000, None)
-        ]
+    frames = [
+        piece_frame(words, step=step, model=model, run=run)
+        for model in ("org/one,two=2", "x")
+        for run in ("main", "seed 1")
+        for step in (0, 1000, None)
+    ]
+    key = ["model", "run", "step"]
+    acc, perplexity = (
+        rows.select(*key, **{name: "value", f"{name}_stderr": "stderr"}, examples="items")
+        for (name,), rows in measured("lambada", *frames).measures.group_by(
+            "measure", maintain_order=True
+        )
     )
+    return acc.join(perplexity, on=[*key, "examples"], nulls_equal=True)
 
 
 METRICS = {"acc": "acc", "perplexity": "perplexity"}
 
 
 def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
-    table = measured(scores()).lambada
+    table = results()
     paths = write_harness(
         table, tmp_path / "r", task="lambada_openai", metrics=METRICS, samples="examples"
     )
@@ -204,7 +208,7 @@ def test_the_harness_finds_exported_files_and_makes_its_table_of_them(tmp_path: 
     pytest.importorskip("lm_eval")
     from lm_eval.utils import get_results_filenames, make_table
 
-    table = measured(scores()).lambada.filter(pl.col("model") == "x", pl.col("run") == "main")
+    table = results().filter(pl.col("model") == "x", pl.col("run") == "main")
     row = table.filter(pl.col("step") == 0).row(0, named=True)
     (path, _) = write_harness(
         table, tmp_path, task="lambada_openai", metrics=METRICS, samples="examples"
@@ -218,7 +222,7 @@ def test_the_harness_finds_exported_files_and_makes_its_table_of_them(tmp_path: 
 
 
 def test_files_with_other_results_are_not_replaced(tmp_path: Path) -> None:
-    table = measured(scores()).lambada
+    table = results()
     table = table.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
     for _ in range(2):  # the same task of the same checkpoint is replaced
         write_harness(table, tmp_path, task="one", metrics={"acc": "acc"}, samples="examples")

@@ -14,7 +14,6 @@ import pytest
 import logitbank
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.gest import gest
-from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.options import options
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
@@ -173,7 +172,7 @@ def test_what_no_run_has_is_missing(tmp_path: Path, runs: tuple[str, ...], other
     lost = pl.col("prompt_id").is_in(["l00", "l07", "l19"]) & (pl.col("piece") == 1)
     logits = drawn(40, 12)
     bank = without(source, tmp_path / "bank", "lambada", lost, logits, runs=runs)
-    (row,) = lambada([bank]).tables["runs"].to_dicts()
+    (row,) = logitbank.lambada([bank]).tables["runs"].to_dicts()
     whole = [i for i in range(20) if i not in (0, 7, 19)]
     hit = {
         run: np.array(

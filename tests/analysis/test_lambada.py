@@ -7,15 +7,13 @@ import pytest
 from scipy import stats
 
 from logitbank.analysis.families.lambada.findings import findings
-from logitbank.analysis.families.lambada.metric import lambada_metric
+from logitbank.analysis.families.lambada.metric import read_items
 from logitbank.analysis.frames.prompt_sums import greedy_match
 from logitbank.errors import BankError, UsageError
 from tests.support.piece_cases import piece_frame
-from tests.support.row_scores import of_rows, scores_of
+from tests.support.row_scores import measured, scores_of
 
 pytestmark = pytest.mark.numerical
-measured = of_rows(lambada_metric)
-
 WORDS = {
     "a": [(-1.0, 1, 0), (-2.0, 1, 0)],  # right
     "b": [(-1.0, 1, 0), (-5.0, 3, 0)],  # the second token is not the largest
@@ -44,29 +42,36 @@ def test_a_word_is_right_where_every_token_is_the_only_maximum() -> None:
 def test_fewer_than_ten_words_have_no_interval() -> None:
     for words, known in ((9, False), (10, True)):
         frame = piece_frame({f"w{at}": [(-1.0 - at, 1 + at % 2, 0)] for at in range(words)})
-        result = measured(frame)
-        row = only(result.lambada)
-        for bound in ("low", "high", "perplexity_low", "perplexity_high"):
+        result = measured("lambada", frame)
+        row = only(result.further["lambada"])
+        for bound in ("acc_low", "acc_high", "perplexity_low", "perplexity_high"):
             assert math.isnan(row[bound]) != known, bound  # type: ignore[arg-type]
         assert bool(findings(result)[1].interval) == known
 
 
 def test_accuracy_error_and_perplexity_of_four_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 4)
-    row = only(measured(piece_frame(WORDS)).lambada)
-    assert row["acc"] == 0.5
-    assert row["acc_stderr"] == pytest.approx(math.sqrt(0.25 / 3))
-    assert row["perplexity"] == pytest.approx(math.exp(10 / 4)), "10 nats over 4 examples"
+    result = measured("lambada", piece_frame(WORDS))
+    acc, perplexity = result.measures.rows(named=True)
+    assert acc["value"] == 0.5
+    assert acc["stderr"] == pytest.approx(math.sqrt(0.25 / 3))
+    assert perplexity["value"] == pytest.approx(math.exp(10 / 4)), "10 nats over 4 examples"
     # Deviations of −3, −6, −½, −½ from −2.5: squares ¼ + 12¼ + 4 + 4 = 20.5.
     error = math.sqrt(20.5 / 3) / 2
-    assert row["perplexity_stderr"] == pytest.approx(math.exp(2.5) * error)
-    assert row["perplexity_low"] == pytest.approx(math.exp(2.5 - stats.t.ppf(0.975, 3) * error))
-    assert (row["examples"], row["tied"], row["inexact"]) == (4, 1, 0)
+    assert perplexity["stderr"] == pytest.approx(math.exp(2.5) * error)
+    assert perplexity["low"] == pytest.approx(math.exp(2.5 - stats.t.ppf(0.975, 3) * error))
+    row = only(result.further["lambada"])
+    assert [row[name] for name in ("acc", "perplexity", "perplexity_low", "items")] == [
+        acc["value"], perplexity["value"], perplexity["low"], 4
+    ]  # fmt: skip
+    assert only(result.further["ties"]).items() >= {"tied": 1, "inexact": 0}.items()
+    assert str(findings(result)[-1]).startswith("1 last words share the largest logit")
 
 
 def test_an_accuracy_of_zero_has_an_interval_with_a_width() -> None:
-    row = only(measured(piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)})).lambada)
-    assert (row["acc"], row["acc_stderr"], row["low"]) == (0, 0, 0)
+    wrong = piece_frame({str(i): [(-9.0, 50, 0)] for i in range(10)})
+    row = measured("lambada", wrong).measures.row(0, named=True)
+    assert (row["value"], row["stderr"], row["low"]) == (0, 0, 0)
     # Wilson at p = 0: z² / (n + z²)
     assert row["high"] == pytest.approx(3.841459 / 13.841459)
 
@@ -75,12 +80,12 @@ def test_words_that_a_checkpoint_has_in_part_are_left_out_and_counted() -> None:
     part = piece_frame(WORDS, step=8).filter(
         (pl.col("prompt_id") != "d") & ~((pl.col("prompt_id") == "a") & (pl.col("piece") == 1))
     )
-    result = measured(pl.concat([piece_frame(WORDS), part]))
-    assert result.checkpoints.rows() == [("toy", "main", 0, 4, 0), ("toy", "main", 8, 2, 2)]
-    assert result.lambada["acc"].to_list() == [0.5, 0]
+    table = measured("lambada", pl.concat([piece_frame(WORDS), part])).further["lambada"]
+    assert table.select("step", "items", "missing").rows() == [(0, 4, 0), (8, 2, 2)]
+    assert table["acc"].to_list() == [0.5, 0]
     # Alone, only the plan says that "a" has two tokens and that there is a "d".
-    alone = measured(part, expected=piece_frame(WORDS))
-    assert alone.checkpoints.rows() == [("toy", "main", 8, 2, 2)]
+    alone = measured("lambada", part, expected=piece_frame(WORDS)).further["lambada"]
+    assert alone.select("step", "items", "missing").rows() == [(8, 2, 2)]
 
 
 KINDS = {name: {"score_kind": "target"} for name in WORDS}
@@ -108,4 +113,4 @@ def with_b(value: float | None) -> pl.DataFrame:
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:
     with pytest.raises((BankError, UsageError), match=message):
-        measured(frame)
+        read_items(scores_of(frame))

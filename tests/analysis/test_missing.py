@@ -1,27 +1,22 @@
-"""Each family counts expected prompts that no checkpoint has scored as missing.
+"""Each family counts expected prompts that no checkpoint has scored as missing."""
 
-Exports are refused if anything is missing.
-"""
-
-import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import logitbank
 from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.instances import instance_reader
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation import fluctuation
-from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.options.metric import option_scores
 from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.frames.reader import Scores
-from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support import small_banks, unqover_cases
 from tests.support.evaluation_banks import (
@@ -82,9 +77,10 @@ def test_prompts_of_another_tokenizers_models_are_not_missing(bank: Bank) -> Non
 def test_examples_and_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     add_lambada(bank, {0: 3, 8: 20})
     add_again(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
-    study = lambada([bank])
-    assert study.result.checkpoints.select("prompts", "missing").rows() == [(40, 7)] * 2
-    assert study.result.lambada["acc"].to_list() == [3 / 40, 20 / 40]
+    study = logitbank.lambada([bank])
+    words = study.tables["lambada"]
+    assert words.select("items", "missing").rows() == [(40, 7)] * 2
+    assert words["acc"].to_list() == [3 / 40, 20 / 40]
     assert any("14 examples at 2 checkpoints" in text for text in study.missing)
     add_crows_pairs(bank, steps=(8,))
     more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
@@ -233,19 +229,3 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
         ("perhaps", 0, 0, 1),
     ]
     assert more.answers.select("prompts", "missing").rows() == [(9, 4)], "p0 has no shares"
-
-
-# Exports.
-
-
-def test_partial_results_are_refused_before_anything_is_written(bank: Bank, tmp_path: Path) -> None:
-    add_lambada(bank, {0: 3, 8: 20})
-    out = tmp_path / "results"
-    lambada([bank], save_results=str(out))
-    whole = {file: file.read_bytes() for file in out.iterdir()}
-    samples = json.loads(whole[out / "results_toy-step8.json"])["n-samples"]
-    assert samples["lambada_openai"] == {"original": 40, "effective": 40}
-    add_again(bank, "lambada", pl.col("prompt_id") < "l07", prompt_id=new("prompt_id"))
-    with pytest.raises(UsageError, match="40 of 47 examples are scored at toy main step 0"):
-        lambada([bank], save_results=str(out))
-    assert {file: file.read_bytes() for file in out.iterdir()} == whole

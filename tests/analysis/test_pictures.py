@@ -118,7 +118,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("placebo", "placebo"): {"target", "placebo"},
     ("gest", "rate"): ("rates", "run"),
     ("gest", "stereotypes"): ("stereotypes", "stereotype"),
-    ("lambada", "lambada"): ("lambada", "run"),
+    ("lambada", "measures"): ("lambada", "run"),
     ("options", "accuracy"): ("answers", "run"),
     ("options", "option_probability"): {"she", "female"},
     ("options", "curves"): ("curves", "run"),

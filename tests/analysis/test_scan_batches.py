@@ -15,7 +15,6 @@ from polars.testing import assert_frame_equal
 import logitbank
 from logitbank.analysis import (
     fairness_metric,
-    lambada_metric,
     pairs_metric,
     stereotype_metric,
 )
@@ -31,14 +30,14 @@ from logitbank.store import Bank, CheckpointId
 from tests.support import small_banks, stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import whole_bank, winobias_bank
 from tests.support.fairness_cases import random_frame
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import measured, scores_of
 from tests.support.small_banks import recommit
 
 MEMORY = """
 import json, sys
 import polars as pl
 from logitbank.analysis import fairness_metric
-from tests.support.row_scores import scores_of
+from tests.support.row_scores import measured, scores_of
 
 def checkpoint(step):
     row = pl.int_range(pl.len())
@@ -250,9 +249,9 @@ def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(fam
     whole = token_rows([0, 1, 2, 8]).with_columns(kind)
 
     def tables(*parts: pl.LazyFrame) -> list[pl.DataFrame]:
-        metric = lambada_metric if family == "lambada" else pairs_metric
-        scores = scores_of(*parts, expected=whole.collect())
-        return [*metric(scores).tables().values()]
+        if family == "lambada":
+            return [*measured(family, *parts, expected=whole.collect()).tables().values()]
+        return [*pairs_metric(scores_of(*parts, expected=whole.collect())).tables().values()]
 
     parts = [token_rows(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
     one, several = tables(whole), tables(*parts)

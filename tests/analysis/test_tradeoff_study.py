@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+import logitbank
 from logitbank.analysis.families.fairness import fairness
-from logitbank.analysis.families.lambada import lambada
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.tradeoff import tradeoff
 from logitbank.analysis.frames import gender_answers
@@ -45,11 +45,13 @@ def results(folder: Path, values: dict[int, float], *, model: str = "toy") -> li
 def test_a_trade_off_joins_the_curves_of_fairness_and_lambada(bank: Path) -> None:
     curves = tradeoff(bank).result.tradeoff
     gap = fairness(bank, bootstrap=0).result.gap.filter(pl.col("step").is_in(curves["step"]))
-    accuracy = lambada(bank).result.lambada.filter(pl.col("step").is_in(curves["step"]))
+    accuracy = (
+        logitbank.lambada(bank).tables["lambada"].filter(pl.col("step").is_in(curves["step"]))
+    )
     for column, known in (
         ("delta", gap["delta"]), ("delta_low", gap["low"]),
         ("delta_high", gap["high"]), ("performance", accuracy["acc"]),
-        ("performance_low", accuracy["low"]), ("performance_high", accuracy["high"]),
+        ("performance_low", accuracy["acc_low"]), ("performance_high", accuracy["acc_high"]),
     ):  # fmt: skip
         assert curves[column].to_list() == pytest.approx(known.to_list()), column
 
@@ -96,7 +98,7 @@ def test_what_a_report_has_read_is_not_read_again(
     bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, cache = tradeoff([bank]), ScanCache()
-    lambada([bank], cache=cache)
+    logitbank.lambada([bank], cache=cache)
     with monkeypatch.context() as patched:
         patched.setattr(f"{METRIC}._part", None)
         both = tradeoff([bank], cache=cache)

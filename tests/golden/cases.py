@@ -75,12 +75,12 @@ GROUPS = {
         ),
     ),
     "shares": Group(
-        (banks.families, banks.ties, banks.levels),
+        (banks.families, banks.result_files, banks.ties, banks.levels),
         (
             "analyze stereotype families.zarr",
             "analyze stereotype ties.zarr",
-            "analyze lambada ties.zarr --save-results results",
-            "analyze lambada families.zarr --save-results lambada",
+            "analyze lambada ties.zarr --table ties",
+            "analyze lambada families.zarr",
             "analyze lambada ties.zarr",
             "analyze lambada ties.zarr --model toy --format json",
             "analyze pairs families.zarr",

@@ -23,11 +23,6 @@ GOLDS = ("male", "female", "not specified")
 GROUPS = {name: name for name in ("language", "condition", "score", "task", "domain")}
 HEAD = {"category": "category", "split": "split"}
 COLUMNS: dict[str, list[Column]] = {
-    "lambada": [
-        ("lambada", "acc", "acc/value", {}), ("lambada", "low", "acc/low", {}),
-        ("lambada", "from_baseline", "acc/from_baseline", {}),
-        *with_ends("lambada", "perplexity", "perplexity"),
-    ],
     "gap": [("gap", "delta", "delta/value", {}), ("gap", "low", "delta/low", {}),
             ("gap", "sd", "delta/sd", {})],
     "average_rank": [
@@ -64,7 +59,11 @@ COLUMNS: dict[str, list[Column]] = {
     ],
 }  # fmt: skip
 """By a table that only one family has."""
-STUDIES = sorted(path.parent for path in EXPECTED.glob("*/*/measures.csv"))
+STUDIES = sorted(
+    path.parent
+    for path in EXPECTED.glob("*/*/measures.csv")
+    if any((path.parent / f"{kind}.csv").is_file() for kind in COLUMNS)
+)
 
 
 def rows(path: Path) -> pl.DataFrame:

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from logitbank.analysis.families import built_in
 from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.measured import Measured, measure
 
 T = TypeVar("T")
 Frame = pl.LazyFrame | pl.DataFrame
@@ -43,3 +45,8 @@ def of_rows(metric: Callable[..., T]) -> Callable[..., T]:
         return metric(scores_of(*parts, expected=expected), **settings)
 
     return measured
+
+
+def measured(family: str, *parts: Frame, expected: pl.DataFrame | None = None) -> Measured:
+    """The measures, views and own tables of a family of logitbank, of frames as `scores_of`."""
+    return measure(built_in(family), scores_of(*parts, expected=expected))

@@ -70,7 +70,7 @@ def tradeoff(
     from logitbank.analysis.families.fairness import DELTA
     from logitbank.analysis.families.fairness.metric import answer_jsd_p
     from logitbank.analysis.families.lambada import FAMILY as LAMBADA_FAMILY
-    from logitbank.analysis.families.lambada.metric import read_lambada
+    from logitbank.analysis.families.lambada.metric import read_items
     from logitbank.analysis.families.lm_eval.metric import ANY, task_items
     from logitbank.analysis.families.tradeoff import metric as sources
     from logitbank.analysis.families.tradeoff.tables import Curve
@@ -104,7 +104,7 @@ def tradeoff(
         metric = sources.metric_name(able_prompts, items.axes["metric"][0])
         able = Curve.of_items(items.pooled("metric"), ANY)
     else:
-        able = Curve.of_items(read_lambada(able_source).items, LAMBADA_FAMILY.measures[0])
+        able = Curve.of_items(read_items(able_source), LAMBADA_FAMILY.measures[0])
     answers = read_winobias(gap_source)
     result = sources.trade_off(
         able,

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.base import checked_out, last_release
+from bench.distances import distances
 from bench.errors import errors_page
 from bench.extraction import bare, hidden, sharing, start, swap
 from bench.figures import Figure, content_of, markdown, save, saved
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "nothing": nothing_to_do,
     "http": one_step_over_http,
     "rows": rows,
+    "distances": distances,
     "bare": bare,
     "sharing": sharing,
     "hidden": hidden,

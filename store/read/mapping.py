@@ -3,6 +3,7 @@
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -102,6 +103,7 @@ def map_together(
     *,
     rows: int | None = None,
     ray: str | None = None,
+    threads: int = 1,
 ) -> Iterator[np.ndarray]:
     """Apply a function to the same rows of several deposits, one group after the other.
 
@@ -116,6 +118,8 @@ def map_together(
         Most rows that a call of the function gets; a whole block if None.
     ray
         As for `map_rows`.
+    threads
+        Calls of the function at a time in this process. NumPy lets other threads work.
 
     Yields
     ------
@@ -127,18 +131,35 @@ def map_together(
         for block in group[0].layout.row_ranges
         for start in range(block.start, block.stop, rows or len(block))
     ]
-    return _join(tasks, function, ray)
+    return _join(tasks, function, ray, threads)
 
 
-def _join(tasks: Sequence[Task], function: Comparison, ray: str | None) -> Iterator[np.ndarray]:
+def _join(
+    tasks: Sequence[Task], function: Comparison, ray: str | None, threads: int
+) -> Iterator[np.ndarray]:
     """The values of all tasks of each group."""
-    results = _on_cluster(tasks, function, ray) if ray else (apply(function, *t) for t in tasks)
+    if ray:
+        results = _on_cluster(tasks, function, ray)
+    elif threads > 1:
+        results = _in_threads(tasks, function, threads)
+    else:
+        results = (apply(function, *task) for task in tasks)
     parts: list[np.ndarray] = []
     for (group, rows), values in zip(tasks, results, strict=True):
         parts.append(values)
         if rows.stop == group[0].layout.queries:
             yield np.concatenate(parts)
             parts = []
+
+
+def _in_threads(tasks: Iterable[Task], function: Comparison, threads: int) -> Iterator[np.ndarray]:
+    """Values of the tasks in order; none is started before a thread is free."""
+    with ThreadPoolExecutor(threads) as pool:
+        started = (pool.submit(apply, function, group, rows) for group, rows in tasks)
+        waiting = deque(islice(started, threads))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(islice(started, 1))
 
 
 def _on_cluster(tasks: Iterable[Task], function: Comparison, address: str) -> Iterator[np.ndarray]:

@@ -13,6 +13,7 @@ import pytest
 
 from bench import __main__ as bench
 from bench import base, gpu
+from bench.distances import distances
 from bench.figures import Figure, markdown, saved
 from bench.gpu_kernels import attention_error
 from bench.models import series
@@ -94,6 +95,12 @@ def test_rows_are_written_and_read_by_three_libraries(tmp_path: Path) -> None:
     who = ["logitbank", "Zarr", "zarrs"]
     assert [figure.name.rpartition(": ")[2] for figure in figures] == [*who, *who[:2], *who[:2]]
     assert all(figure.value > 0 for figure in figures)
+
+
+def test_distances_are_compared_with_reading_the_rows(tmp_path: Path) -> None:
+    (figure,) = distances(tmp_path, rounds=1, contexts=130, vocab=300)
+    assert figure.value > 0
+    assert "6 checkpoints × 130 full rows" in figure.name
 
 
 public = pytest.mark.skipif(

@@ -1,9 +1,10 @@
 """Distances between distributions over the whole vocabulary, from full rows.
 
 Rows are renormalised in float64. One block of rows of a few checkpoints is in memory at a time.
-Axis letters: `q` rows, `v` vocabulary, `c` checkpoints, `m` distances.
+Axis letters: `q` rows, `v` vocabulary, `c` checkpoints, `r` references, `m` distances.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,19 @@ from logitbank.store.steps import Step, in_order
 DISTANCES = ("js", "kl", "tv", "top1")
 """Jensen–Shannon and Kullback–Leibler divergence (nats), total variation, and whether the most
 probable token is the same."""
-VALUES = 2**22
-"""Log-probabilities of one checkpoint in memory: 32 MB in float64."""
+VALUES = 2**23
+"""Log-probabilities of one checkpoint in memory: 64 MB in float64."""
+CHUNK = 128
+"""Rows of which all are decompressed if one is read."""
+THREADS = 2
+"""Threads that compare rows, each with its own memory."""
+PIECE = 8192
+"""Numbers of a dot product that BLAS computes in one thread: up to 10,000."""
 ROUNDING = 1e-13
 """More than float64's rounding of a sum over 100,000 outputs."""
-TINY = 1e-300
-"""Added to probabilities, so that 0 · ln 0 is 0."""
+LEAST = -700.0
+"""The least log-probability: its probability is greater than 0 in float64."""
+LN_2 = math.log(2)
 MAP_ROWS = 256
 """Most contexts of which all pairs of checkpoints are compared, spread evenly."""
 ALONG = ("entropy", *(f"{name}_{of}" for of in ("previous", "last") for name in DISTANCES))
@@ -44,54 +52,74 @@ MAP = {**CHECKPOINT_SCHEMA, "other_step": pl.Int64, "kl": pl.Float64, "contexts"
 
 
 class Row(NamedTuple):
-    """Distributions of some rows, in float64."""
+    """Distributions of some rows."""
 
-    logp: Floats
-    """(q, v) nats; each row's exponentials sum to 1."""
+    values: np.ndarray
+    """(q, v) log-probabilities as stored."""
+    log_total: Floats
+    """(q,) the logarithm of the sum of their exponentials: that of p is `values - log_total`."""
     p: Floats
+    """(q, v) in float64, each row with sum 1."""
     entropy: Floats
     """(q,) nats"""
+    top: Codes
+    """(q,) the most probable token."""
 
 
 def dot(a: Floats, b: Floats) -> float:
-    """A dot product in this thread: that of BLAS waits for threads of other cores."""
-    return float(np.einsum("v,v->", a, b))
+    """A dot product in this thread: BLAS waits for threads of other cores if it has more numbers.
 
-
-def distributions(logprobs: np.ndarray, into: Row | None = None) -> Row:
-    """Distributions of stored log-probabilities (q, v), renormalised in float64.
-
-    `into` are arrays to write to: memory that is new for each checkpoint takes five times as long.
+    Four times as fast as einsum.
     """
-    if into is None:
-        into = Row(np.empty(logprobs.shape), np.empty(logprobs.shape), np.empty(len(logprobs)))
-    for values, logp, p, at in zip(logprobs, into.logp, into.p, range(len(logprobs)), strict=True):
-        np.exp(values, out=p, dtype=np.float64)
-        total = p.sum()
-        p /= total
-        np.subtract(values, np.log(total), out=logp, dtype=np.float64)
-        into.entropy[at] = -dot(p, logp)
-    return into
+    whole = len(a) // PIECE * PIECE
+    pieces = np.vecdot(a[:whole].reshape(-1, PIECE), b[:whole].reshape(-1, PIECE))
+    return float(pieces.sum() + np.vecdot(a[whole:], b[whole:]))
 
 
-def distances(reference: Row, row: Row) -> Floats:
-    """(q, m) the `DISTANCES` between the same rows of two checkpoints.
+def distributions(
+    values: np.ndarray, references: Sequence[Row] = (), *, p: Floats | None = None
+) -> tuple[Row, Floats]:
+    """Distributions of stored log-probabilities (q, v), and their `DISTANCES` from references.
 
-    Kullback–Leibler is of `row` from `reference`: the nats that a code for `row` wastes on tokens
-    of `reference`. What is less than `ROUNDING` is 0.
+    Rows are renormalised in float64. The distances are (q, r, m); Kullback–Leibler is from the
+    reference: the nats that a code for the row wastes on tokens of the reference. What is less than
+    `ROUNDING` is 0. `p` is an array to write to: new memory for each checkpoint takes five times as
+    long. One exponential and, for each reference, one logarithm per number: with total t,
+    ln p = value − ln t, and the entropy of the mean of p and q is ln 2 − ½ Σ (p + q) ln(p + q).
     """
-    found = np.empty((len(row.p), len(DISTANCES)))
-    for at in range(len(found)):  # a row at a time stays in the processor's cache
-        p, q = reference.p[at], row.p[at]
-        mean = p + q
-        mean *= 0.5
-        mean += TINY
-        js = -dot(mean, np.log(mean)) - (reference.entropy[at] + row.entropy[at]) / 2
-        kl = -dot(p, row.logp[at]) - reference.entropy[at]
-        tv = np.maximum(p, q).sum() - 1
-        found[at] = js, kl, tv, p.argmax() == q.argmax()
+    size = len(values)
+    row = Row(
+        values, np.empty(size), np.empty(values.shape) if p is None else p, np.empty(size),
+        values.argmax(axis=1),
+    )  # fmt: skip
+    found = np.empty((size, len(references), len(DISTANCES)))
+    logs, work, more = np.empty((3, values.shape[1]))
+    for at in range(size):  # a row at a time stays in the processor's cache
+        read_logs(values[at], into=logs)
+        q = np.exp(logs, out=row.p[at])
+        total = q.sum()
+        q *= 1 / total
+        row.log_total[at] = log_total = np.log(total)
+        row.entropy[at] = entropy = log_total - dot(q, logs)
+        for to, reference in enumerate(references):
+            p = reference.p[at]
+            both = np.add(p, q, out=work)
+            of_mean = LN_2 - dot(both, np.log(both, out=more)) / 2
+            found[at, to] = (
+                of_mean - (reference.entropy[at] + entropy) / 2,
+                log_total - dot(p, logs) - reference.entropy[at],
+                np.maximum(p, q, out=work).sum() - 1,
+                row.top[at] == reference.top[at],
+            )
     found[found < ROUNDING] = 0
-    return found
+    return row, found
+
+
+def read_logs(values: np.ndarray, *, into: Floats) -> None:
+    """Stored log-probabilities (v,) in float64, at least `LEAST`."""
+    np.copyto(into, values)
+    if values.min() < LEAST:
+        np.maximum(into, LEAST, out=into)
 
 
 def along(values: Iterator[np.ndarray]) -> Floats:
@@ -100,27 +128,43 @@ def along(values: Iterator[np.ndarray]) -> Floats:
     `values` are those of the last checkpoint, then of all in order. The first has NaN distances
     from its predecessor.
     """
-    last, previous, spare = distributions(next(values)), None, None
+    last, _ = distributions(next(values))
+    previous: Row | None = None
+    spare: Floats | None = None
     found = []
     for array in values:
-        row = distributions(array, into=spare)
-        of_previous = np.full((len(array), len(DISTANCES)), np.nan)
-        if previous is not None:
-            of_previous = distances(previous, row)
-        found.append(np.hstack([row.entropy[:, None], of_previous, distances(last, row)]))
-        previous, spare = row, previous
+        references = [last] if previous is None else [previous, last]
+        row, distances = distributions(array, references, p=spare)
+        if previous is None:
+            distances = np.concatenate([np.full_like(distances, np.nan), distances], axis=1)
+        found.append(np.hstack([row.entropy[:, None], *distances.transpose(1, 0, 2)]))
+        previous, spare = row, None if previous is None else previous.p
     return np.stack(found, axis=1)
 
 
 def between(values: Iterator[np.ndarray]) -> Floats:
     """(q, pairs, m): symmetric distances of all pairs; KL is the mean of both directions."""
-    rows = [distributions(array) for array in values]
-    found = []
-    for a, b in combinations(rows, 2):
-        pair = distances(a, b)
-        pair[:, 1] = (pair[:, 1] + distances(b, a)[:, 1]) / 2
-        found.append(pair)
-    return np.stack(found, axis=1)
+    rows = list[Row]()
+    found = dict[tuple[int, int], Floats]()
+    for number, array in enumerate(values):
+        row, distances = distributions(array, rows)
+        for other, reference in enumerate(rows):
+            pair = distances[:, other]
+            pair[:, 1] = (pair[:, 1] + _divergence(row, reference)) / 2
+            found[other, number] = pair
+        rows.append(row)
+    return np.stack([found[pair] for pair in combinations(range(len(rows)), 2)], axis=1)
+
+
+def _divergence(reference: Row, row: Row) -> Floats:
+    """(q,) Kullback–Leibler divergence of a row from a reference."""
+    logs = np.empty(row.values.shape[1])
+    found = np.empty(len(row.values))
+    for at, p in enumerate(reference.p):
+        read_logs(row.values[at], into=logs)
+        found[at] = row.log_total[at] - dot(p, logs) - reference.entropy[at]
+    found[found < ROUNDING] = 0
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +232,7 @@ def read_distances(scores: Scores, *, ray: str | None = None) -> tuple[Items, It
         items, pairs = list[Items](), list[Items]()
         for prompts, deposits in _whole(scores):
             series, steps = _series(deposits), _at_one_step(deposits)
-            read = partial(map_together, rows=_rows(deposits), ray=ray)
+            read = partial(map_together, rows=_rows(deposits), ray=ray, threads=THREADS)
             with_last = [[own[-1], *own] for own in series]
             for own, values in zip(series, read(with_last, along), strict=True):
                 items.append(prompts.items(values, own, ALONG))
@@ -288,7 +332,9 @@ def _at_one_step(deposits: Sequence[Deposit]) -> list[list[Deposit]]:
 
 
 def _rows(deposits: Sequence[Deposit]) -> int:
-    return max(1, VALUES // max(deposit.layout.vocab for deposit in deposits))
+    """Rows that are compared at once: whole chunks, if `VALUES` allows."""
+    rows = max(1, VALUES // max(deposit.layout.vocab for deposit in deposits))
+    return rows // CHUNK * CHUNK or rows
 
 
 def distance_map(scores: Scores) -> pl.DataFrame:
@@ -309,13 +355,16 @@ def distance_map(scores: Scores) -> pl.DataFrame:
 
 def _all_pairs(deposits: Sequence[Deposit], rows: Codes) -> Floats:
     """(c, c) KL of all pairs of checkpoints, the mean of both directions and over rows."""
-    total = np.zeros((len(deposits), len(deposits)))
-    step = max(1, VALUES // (len(deposits) * deposits[0].layout.vocab))
+    count, vocab = len(deposits), deposits[0].layout.vocab
+    total = np.zeros((count, count))
+    p, logp = np.empty((2, count, vocab))
+    step = max(1, 4 * VALUES // (count * vocab))  # a row is in float64, the others in float32
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
-        values = [distributions(deposit.logprobs(part)) for deposit in deposits]
-        for at in range(len(part)):
-            p, logp = (np.stack([row[field][at] for row in values]) for field in (1, 0))
+        read = [deposit.logprobs(part) for deposit in deposits]
+        for values in map(np.stack, zip(*read, strict=True)):
+            row, _ = distributions(values, p=p)
+            np.subtract(values, row.log_total[:, None], out=logp)
             cross = -(p @ logp.T)  # cross entropy of row b from row a
             kl = cross - np.diag(cross)[:, None]
             total += (kl + kl.T) / 2

@@ -37,7 +37,7 @@ Place = tuple[str, str, int | None]
 class Batch:
     """A few checkpoints of one model and run."""
 
-    scores: "Sequence[_Scores]"
+    scores: "Sequence[SetScores]"
     places: Sequence[Place]
 
     def frame(self) -> pl.LazyFrame:
@@ -48,22 +48,6 @@ class Batch:
             if (deposits := [d for key in self.places for d in one.deposits.get(key, ())])
         ]
         return pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
-
-    def regular(self) -> list[tuple[PromptRows, list[Deposit]]] | None:
-        """The deposits of each prompt set in the order of the checkpoints.
-
-        None unless all checkpoints have one deposit of the same query set.
-        """
-        parts = []
-        for one in self.scores:
-            own = [one.deposits.get(place, []) for place in self.places]
-            if not any(own):
-                continue
-            deposits = [each for of_place in own for each in of_place]
-            if {*map(len, own)} != {1} or len({each.query_set for each in deposits}) > 1:
-                return None
-            parts.append((one.prompts, deposits))
-        return parts
 
 
 class Batches:
@@ -99,9 +83,18 @@ def batches(
     deposits = {bank.path: bank.deposits() for bank, _ in pairs}
     known = [[*{d.checkpoint.model for d in deposits[bank.path]}] for bank, _ in pairs]
     select_models(known, models, "the banks")  # raises
-    scores = [
-        _read_scores(bank, name, deposits[bank.path], models, steps, coded) for bank, name in pairs
-    ]
+    scores, sizes = list[SetScores](), list[Mapping[str, int]]()
+    for bank, name in pairs:
+        rows_of = dict(bank.prompts(name).group_by("query_set").len().collect().iter_rows())
+        chosen = [
+            deposit
+            for deposit in deposits[bank.path]
+            if deposit.query_set in rows_of
+            and (models is None or deposit.checkpoint.model in models)
+            and (steps is None or deposit.checkpoint.step in steps)
+        ]
+        scores.append(set_scores(bank, name, chosen, coded=coded))
+        sizes.append(rows_of)
     complete: dict[tuple[object, str], Bank] = {}
     for (bank, name), one in zip(pairs, scores, strict=True):
         for deposit in [each for own in one.deposits.values() for each in own if each.complete]:
@@ -120,7 +113,7 @@ def batches(
         own = [pair for pair in pairs if models is None or {*models} & {*pair[0].models}]
         bank, name = (own or pairs)[0]
         bank.scan(name, models=models, steps=steps)  # raises
-    return Batches([Batch(scores, part) for part in _divided(scores, rows)])
+    return Batches([Batch(scores, part) for part in _divided(scores, sizes, rows)])
 
 
 class NoRowsError(BankError):
@@ -150,46 +143,55 @@ def read_nonempty(frames: Iterable[F], read: Callable[[F], T]) -> Iterator[T]:
         raise errors[0]
 
 
-class _Scores(NamedTuple):
+class SetScores(NamedTuple):
     """The deposits of a prompt set in a bank: listed once, not again for each batch."""
 
+    bank: Bank
+    name: str
+    table: pl.LazyFrame
+    """The prompts, or some of them."""
     prompts: PromptRows
-    rows: Mapping[str, int]
-    """Rows of one deposit for each query set; fewer if blocks are not committed."""
+    """Their rows."""
     deposits: Mapping[Place, list[Deposit]]
 
 
-def _read_scores(
+def set_scores(
     bank: Bank,
-    prompts: str,
-    listed: Sequence[Deposit],
-    models: Collection[str] | None,
-    steps: Collection[int | None] | None,
-    coded: Collection[str],
-) -> _Scores:
-    table = bank.prompts(prompts)
-    rows = dict(table.group_by("query_set").len().collect().iter_rows())
-    deposits: dict[Place, list[Deposit]] = {}
-    for deposit in listed:
+    name: str,
+    deposits: Iterable[Deposit],
+    *,
+    coded: Collection[str] = (),
+    table: pl.LazyFrame | None = None,
+) -> SetScores:
+    """The scores of a prompt set by some deposits; `table` has some of its prompts, all if None.
+
+    Raises
+    ------
+    BankError
+        Options were named after the full rows of a deposit, and have no score.
+    """
+    by_place: dict[Place, list[Deposit]] = {}
+    for deposit in deposits:
         checkpoint = deposit.checkpoint
-        if (
-            deposit.query_set in rows
-            and (models is None or checkpoint.model in models)
-            and (steps is None or checkpoint.step in steps)
-        ):
-            place = (checkpoint.model, checkpoint.run, checkpoint.step)
-            deposits.setdefault(place, []).append(deposit)
-    require_scored(bank.path, prompts, [each for own in deposits.values() for each in own])
-    return _Scores(PromptRows(table, coded), rows, deposits)
+        place = (checkpoint.model, checkpoint.run, checkpoint.step)
+        by_place.setdefault(place, []).append(deposit)
+    require_scored(bank.path, name, [each for own in by_place.values() for each in own], table)
+    table = bank.prompts(name) if table is None else table
+    return SetScores(bank, name, table, PromptRows(table, coded), by_place)
 
 
-def _divided(scores: Sequence[_Scores], rows: int) -> Iterator[list[Place]]:
-    """The checkpoints of each batch, of one model and run and as even as possible."""
+def _divided(
+    scores: Sequence[SetScores], rows_of: Sequence[Mapping[str, int]], rows: int
+) -> Iterator[list[Place]]:
+    """The checkpoints of each batch, of one model and run and as even as possible.
+
+    `rows_of` has the rows of one deposit for each query set, fewer if blocks are not committed.
+    """
     sizes: dict[tuple[str, str], dict[int | None, int]] = {}
-    for one in scores:
+    for one, of_query_sets in zip(scores, rows_of, strict=True):
         for (model, run, step), deposits in one.deposits.items():
             steps = sizes.setdefault((model, run), {})
-            steps[step] = steps.get(step, 0) + sum(one.rows[d.query_set] for d in deposits)
+            steps[step] = steps.get(step, 0) + sum(of_query_sets[d.query_set] for d in deposits)
     for model, run in sorted(sizes):
         steps = sizes[model, run]
         for part in evenly(in_order(steps), rows=sum(steps.values()), most=rows):

@@ -3,31 +3,42 @@
 Fairness, stereotype accuracy and a trade-off are numbers of the same answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.batches import ROWS
+from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.dense import Layout, TokenScores
 from logitbank.analysis.frames.expressions import (
     Floats,
+    everything_ties,
     jsd_parts,
     scaled,
     three_way_correct,
+    tied_others,
+    unique_maximum,
+    vocabulary_rank,
 )
-from logitbank.analysis.frames.items import Flags, Items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.items import PARTS, Flags, Items
+from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.frames.score_arrays import (
-    CODED,
-    LABELS,
-    PromptAxes,
-    ScoreArrays,
-    map_score_arrays,
-)
+from logitbank.errors import BankError, UsageError
+from logitbank.wording import checkpoint_name, counted
 
+
+class GenderLabels(NamedTuple):
+    """Labels of the three options, in the order of arrays."""
+
+    male: str = "male"
+    female: str = "female"
+    neutral: str = "not specified"
+
+
+LABELS = GenderLabels()
+COLUMNS = ("sentence_id", "paired")
 GENDER_COLUMNS = ("stereotype", "asked")
 """Columns of the prompts in which the preference of the stereotype is looked for."""
 JSD_P = tuple(f"jsd_p {label}" for label in LABELS)
@@ -35,6 +46,7 @@ JSD_P = tuple(f"jsd_p {label}" for label in LABELS)
 QUANTITIES = (*JSD_P, "rank", "top", "first")
 """Quantities of an item; `top` and `first`: the answer is the only maximum of the vocabulary, and
 of the options."""
+_CHECKPOINTS = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 PREFERS = "prefers"
 """1 if the gender of the stereotype has the greater logit, ½ for a tie, else 0: of pro-stereotyped
 prompts about the referred occupation."""
@@ -45,60 +57,132 @@ def part_name(quantity: str, gold: str) -> str:
     return f"{quantity} | {gold}"
 
 
-class Layout(NamedTuple):
-    """Where the items of a quantity and a correct answer are in rows of `Items.values`."""
+class Cells(NamedTuple):
+    """The k cells of prompt × order, by correct answer, then order, then sentence."""
 
-    axes: PromptAxes
-    orders: Codes
-    """Numbers of the option orders, sorted as text."""
-    prompts: Mapping[str, Codes]
-    """Sorted numbers of each part's prompts. Its items are all of them in each order."""
+    prompts: pl.DataFrame
+    """prompt_id, sentence_id, paired, `cluster` (the sentence, or the prompt without one), `gold`
+    (index of the answer), `prefers` (whether `PREFERS` is defined); sorted by gold and cluster."""
+    orders: list[int | None]
+    """Seeds of the option orders, sorted as text."""
 
     @property
-    def columns(self) -> dict[str, slice]:
-        """The items of each part."""
-        ends = np.cumsum([len(self.orders) * len(own) for own in self.prompts.values()])
-        starts = [0, *ends[:-1]]
-        return {name: slice(*at) for name, *at in zip(self.prompts, starts, ends, strict=True)}
+    def of_gold(self) -> list[slice]:
+        """The cells of each correct answer: all of its prompts in each order."""
+        number = [len(self.orders) * int((self.prompts["gold"] == at).sum()) for at in range(3)]
+        ends = np.cumsum([0, *number]).tolist()
+        return [slice(*ends[at : at + 2]) for at in range(3)]
 
-    def items(self) -> pl.DataFrame:
-        """The axes of items, as `Items` has them."""
-        prompts = self.axes.prompts.select(
-            cluster=pl.coalesce("sentence_id", "prompt_id"), item="prompt_id"
-        )
-        texts = ["" if seed is None else str(seed) for seed in self.axes.seeds]
-        orders = pl.DataFrame({"order": [texts[at] for at in self.orders]})
+    def table(self) -> pl.DataFrame:
+        """(k) gold, order, cluster, item, prefers and order_seed."""
+        seeds = pl.Series("order_seed", self.orders, pl.Int64)
+        orders = pl.DataFrame([seeds, seeds.cast(pl.String).fill_null("").alias("order")])
         return pl.concat(
-            pl.select(part=pl.lit(name)).join(orders, how="cross").join(prompts[own], how="cross")
-            for name, own in self.prompts.items()
+            orders.join(prompts, how="cross", maintain_order="left_right")
+            for (_,), prompts in self.prompts.partition_by("gold", as_dict=True).items()
+        ).select("gold", "order", "cluster", "order_seed", "prefers", item="prompt_id")
+
+    def tokens(self, layout: Layout) -> Codes:
+        """(3, k) the index of the token of each option among those of a layout, or −1."""
+        named = layout.options.select(
+            "option", token=pl.Series(layout.first),
+            prompt_id=layout.prompts["prompt_id"].gather(layout.options["prompt"]),
+            order_seed=layout.prompts["order_seed"].gather(layout.options["prompt"]),
+        ).cast({"order_seed": pl.Int64})  # fmt: skip
+        key = {"item": "prompt_id", "order_seed": "order_seed"}
+        cells = self.table().select(*key)
+        found = (
+            cells.join(
+                named.filter(option=label), left_on=[*key], right_on=[*key.values()], how="left",
+                nulls_equal=True, maintain_order="left",
+            )["token"]
+            for label in LABELS
+        )  # fmt: skip
+        return np.stack([tokens.fill_null(-1).cast(pl.Int64).to_numpy() for tokens in found])
+
+
+def cells_of(layouts: Iterable[Layout], *, stereotypes: bool) -> Cells:
+    """The cells of all prompts of layouts.
+
+    Raises
+    ------
+    UsageError
+        The prompts lack columns, their options or answers are not `LABELS`, a prompt has two
+        answers, or an option has several tokens.
+    BankError
+        A prompt without one of its options.
+    """
+    prompts, seeds = list[pl.DataFrame](), set[int | None]()
+    about = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
+    for layout in layouts:
+        prompts.append(
+            layout.prompts.select(
+                "prompt_id", "sentence_id", pl.col("paired").fill_null(False),
+                gold=_answers(layout),
+                prefers=about.fill_null(False) if stereotypes else pl.lit(False),
+            )
+        )  # fmt: skip
+        seeds |= {*layout.prompts["order_seed"]}
+    table = pl.concat(prompts, how="vertical_relaxed").unique(maintain_order=True)
+    whole = table.unique("prompt_id", keep="first", maintain_order=True)
+    answers = table.select("prompt_id", "gold").unique()
+    if len(answers) > len(whole):
+        raise _two_answers(answers.filter(pl.col("prompt_id").is_duplicated())["prompt_id"].min())
+    whole = whole.with_columns(cluster=pl.coalesce("sentence_id", "prompt_id"))
+    orders = sorted(seeds, key=lambda seed: "" if seed is None else str(seed))
+    return Cells(whole.sort("gold", "cluster", "prompt_id"), orders)
+
+
+def _answers(layout: Layout) -> pl.Series:
+    """(p) the index of the correct answer of each prompt × order."""
+    columns = layout.prompts.columns
+    if missing := [name for name in COLUMNS if name not in columns]:
+        raise UsageError(
+            f"The prompts have no column {', '.join(missing)}. This analysis needs the columns of "
+            "WinoBias (extract --prompts winobias). Use `analyze options` for other prompts."
         )
+    if unnamed := layout.prompts["prompt_id"].null_count():
+        verb = "has" if unnamed == 1 else "have"
+        raise UsageError(f"{counted(unnamed, 'prompt')} {verb} no prompt_id. Each needs one.")
+    options = layout.options
+    if {*options["option"]} != {*LABELS}:
+        values = ", ".join(map(repr, sorted({*options["option"]})))
+        raise UsageError(
+            f"The options are {values}. Fairness needs {', '.join(map(repr, LABELS))}: use the "
+            "winobias prompts."
+        )
+    number = np.bincount(options["prompt"].to_numpy(), minlength=len(layout.prompts))
+    if len(partial := np.flatnonzero(number != len(LABELS))):
+        at = int(partial[0])
+        names = {*options.filter(prompt=at)["option"]}
+        missing_options = ", ".join(repr(label) for label in LABELS if label not in names)
+        raise BankError(
+            f"Prompt {layout.prompts['prompt_id'][at]!r} has no option {missing_options} "
+            f"({len(partial)} such prompts). Add its options to the prompt set."
+        )
+    if len(several := options.filter(pl.col("pieces") > 1)):
+        raise UsageError(
+            f"Option {several['option'][0]!r} has {several['pieces'][0]} tokens. Fairness needs "
+            "options of a single token. Use `analyze options` for others."
+        )
+    correct = options.filter(pl.col("is_answer").fill_null(False))
+    codes = correct["option"].cast(pl.Enum(LABELS)).to_physical().to_numpy()
+    gold = np.full(len(layout.prompts), -1)
+    gold[correct["prompt"].to_numpy()] = codes
+    if len(unanswered := np.flatnonzero(gold < 0)):
+        raise UsageError(
+            f"Prompt {layout.prompts['prompt_id'][int(unanswered[0])]!r} has no answer among "
+            f"{', '.join(map(repr, LABELS))} ({len(unanswered)} such prompts). Every prompt needs "
+            "one."
+        )
+    if len(correct) > len(gold):
+        twice = int(correct.filter(pl.col("prompt").is_duplicated())["prompt"][0])
+        raise _two_answers(layout.prompts["prompt_id"][twice])
+    return pl.Series(gold)
 
-    def rows(self, quantities: Mapping[str, Floats | Flags]) -> Floats:
-        """Rows (c, items) of quantities (c, s, p)."""
-        number, columns = len(next(iter(quantities.values()))), self.columns
-        width = max(own.stop for own in columns.values())
-        rows = np.empty((number, width), np.result_type(*quantities.values()))
-        for name, own in self.prompts.items():
-            values = quantities[name.split(" | ")[0]][:, self.orders[:, None], own]
-            rows[:, columns[name]] = values.reshape(number, -1)
-        return rows
 
-
-def _layout(axes: PromptAxes, *, stereotypes: bool) -> Layout:
-    names = axes.prompts.select(pl.coalesce("sentence_id", "prompt_id"), item="prompt_id")
-    place = (
-        names.select(pl.arg_sort_by("sentence_id", "item")).to_series().to_numpy().astype(np.int64)
-    )
-    by_gold = {label: place[axes.gold[place] == at] for at, label in enumerate(LABELS)}
-    parts = {part_name(q, gold): own for q in QUANTITIES for gold, own in by_gold.items()}
-    if stereotypes:
-        about = (pl.col("stereotype") == "pro") & (pl.col("asked") == "referred")
-        chosen = axes.prompts.select(about.fill_null(False)).to_series().to_numpy()
-        for gold, own in by_gold.items():
-            parts[part_name(PREFERS, gold)] = own[chosen[own]]
-    texts = ["" if seed is None else str(seed) for seed in axes.seeds]
-    orders = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
-    return Layout(axes, orders, {name: parts[name] for name in sorted(parts)})
+def _two_answers(prompt_id: object) -> UsageError:
+    return UsageError(f"Prompt {prompt_id!r} has two answers. Every prompt_id needs one answer.")
 
 
 class Answers(NamedTuple):
@@ -107,54 +191,52 @@ class Answers(NamedTuple):
     items: Items
     """Parts are those of `part_name`, for `QUANTITIES`, and `PREFERS` if the prompts have
     `GENDER_COLUMNS`."""
-    layout: Layout
+    cells: Cells
+    columns: Mapping[str, slice]
+    """The items of each part."""
     tied: Codes
     """(c, 3) correct answers of each gold option that share their logit."""
     inexact: Codes
     """(c, 3) and those whose rank is a lower bound."""
-    expected: Mapping[str, int]
-    """How many prompts each model is expected to have; every order counts."""
 
     def values(self, quantity: str, gold: str) -> Floats:
         """(c, s, n) of the n prompts with a correct answer, NaN without a score."""
-        own = self.layout.columns[part_name(quantity, gold)]
-        shape = (len(self.items.values), len(self.layout.orders), -1)
-        n = (own.stop - own.start) // max(1, len(self.layout.orders))
-        return self.items.values[:, own].reshape(*shape[:2], n)
+        return self.part(part_name(quantity, gold))
 
-    def scored(self, gold: str) -> Flags:
-        """(c, s, n) whether a prompt with this correct answer has a score."""
-        return np.asarray(~np.isnan(self.values("first", gold)))
+    def part(self, name: str, rows: slice | Codes = slice(None)) -> Floats:
+        """`values` of a part at some checkpoints."""
+        own = self.items.values[rows, self.columns[name]]
+        orders = len(self.cells.orders)
+        return own.reshape(len(own), orders, own.shape[1] // orders)
+
+    def prompts(self, gold: str) -> pl.DataFrame:
+        """(n) the prompts of `values`."""
+        return self.cells.prompts.filter(gold=LABELS.index(gold))
 
     @property
     def pairs(self) -> tuple[Codes, Codes]:
-        """The prompts of `values` of male and of female gold that are versions of a sentence."""
-        axes = self.layout.axes
-        place = np.zeros(len(axes.gold), np.int64)
-        for gold in LABELS:
-            own = self.layout.prompts[part_name("rank", gold)]
-            place[own] = np.arange(len(own))
-        male, female = axes.pairs
-        return place[male], place[female]
+        """The prompts of `values` of male and of female gold that are versions of a sentence.
+
+        A sentence counts if its versions are marked as paired and it has exactly one of each.
+        """
+        male, female = (
+            self.prompts(gold)
+            .with_row_index("at")
+            .filter(pl.col("paired") & pl.col("sentence_id").is_not_null())
+            .unique("sentence_id", keep="none")
+            for gold in LABELS[:2]
+        )
+        pairs = male.join(female, on="sentence_id", maintain_order="left").sort("prompt_id")
+        own, other = (pairs[name].to_numpy().astype(np.int64) for name in ("at", "at_right"))
+        return own, other
 
 
 def preferences(answers: Answers) -> Items | None:
     """The items of `PREFERS`; None without `GENDER_COLUMNS`, or if an answer is not a gender."""
-    male, female, neutral = (part_name(PREFERS, gold) for gold in LABELS)
-    if len(answers.layout.prompts.get(neutral, [0])):
+    if answers.prompts(LABELS.neutral)["prefers"].any():
         return None
-    which = answers.items.axes["part"].is_in([male, female]).arg_true()
-    return answers.items.chosen(which.to_numpy().astype(np.int64))
-
-
-class _Block(NamedTuple):
-    """Arrays that are kept of one frame."""
-
-    layout: Layout
-    checkpoints: pl.DataFrame
-    values: Floats
-    counts: Codes
-    """(2, c, 3) tied and inexact."""
+    own = answers.items.axes["part"].is_in([part_name(PREFERS, gold) for gold in LABELS])
+    return answers.items.chosen(own.arg_true().to_numpy().astype(np.int64))
 
 
 def read_winobias(scores: Scores) -> Answers:
@@ -162,82 +244,118 @@ def read_winobias(scores: Scores) -> Answers:
 
     Raises
     ------
-    UsageError, BankError
-        As `map_score_arrays`.
+    UsageError
+        As `cells_of`.
+    BankError
+        As `cells_of`; or there is no score, a score is not finite, or a prompt has scores of some
+        of its options only.
     """
     return scores.cached("winobias", lambda: _read(scores))
 
 
 def _read(scores: Scores) -> Answers:
     stereotypes = scores.columns.issuperset(GENDER_COLUMNS)
+    reader = scores.dense(("logit", "logsumexp", "rank", "ties", "exact"))
+    cells = cells_of(reader.layouts.values(), stereotypes=stereotypes)
+    tokens = {model: cells.tokens(layout) for model, layout in reader.layouts.items()}
+    parts = _parts(cells, stereotypes=stereotypes)
+    table = cells.table()
+    axes = pl.concat(
+        table[own].select("order", "cluster", "item", part=pl.lit(name))
+        for name, own in parts.items()
+    )
+    ends = np.cumsum([len(own) for own in parts.values()]).tolist()
+    columns = {
+        name: slice(end - len(own), end)
+        for (name, own), end in zip(parts.items(), ends, strict=True)
+    }
+    checkpoints = pl.DataFrame(reader.checkpoints, schema=_CHECKPOINTS, orient="row")
+    values = np.empty((len(checkpoints), len(axes)))
+    counts = np.zeros((2, len(checkpoints), len(LABELS)), np.int64)
+    stop = 0
+    for read in reader:
+        rows = slice(stop, stop := stop + len(read.steps))
+        arrays = _arrays(read, tokens[read.model], cells)
+        for name, own in parts.items():
+            values[rows, columns[name]] = arrays[name.partition(" | ")[0]][:, own]
+        for flag, of_flag in zip(("tied", "inexact"), counts, strict=True):
+            of_flag[rows] = np.stack([arrays[flag][:, own].sum(axis=1) for own in cells.of_gold], 1)
+    expected = {model: _expected(at, parts) for model, at in tokens.items()}
+    items = Items(checkpoints, axes.select(PARTS), values, expected)
+    scored = items.scored.arg_true().to_numpy().astype(np.int64)
+    if not len(scored):
+        raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
+    if len(scored) < len(checkpoints):
+        items, counts = items.at(scored), counts[:, scored]
+    return Answers(items, cells, columns, *counts)
 
-    def prepare(axes: PromptAxes) -> Callable[[ScoreArrays], _Block]:
-        layout = _layout(axes, stereotypes=stereotypes)
-        return lambda data: _block(data, layout)
 
-    blocks = map_score_arrays(
-        scores.frames(rows=ROWS, coded=CODED), prepare,
-        columns=GENDER_COLUMNS if stereotypes else (),
+def _parts(cells: Cells, *, stereotypes: bool) -> dict[str, Codes]:
+    """The cells of each part, in the order of items: by part, order, sentence and prompt."""
+    own = dict(zip(LABELS, (np.arange(at.start, at.stop) for at in cells.of_gold), strict=True))
+    parts = {part_name(name, gold): cell for name in QUANTITIES for gold, cell in own.items()}
+    if stereotypes:
+        chosen = cells.table()["prefers"].to_numpy()
+        parts |= {part_name(PREFERS, gold): cell[chosen[cell]] for gold, cell in own.items()}
+    return {name: parts[name] for name in sorted(parts)}
+
+
+def _expected(tokens: Codes, parts: Mapping[str, Codes]) -> Flags:
+    """(p,) the items that a model is expected to have."""
+    known = np.asarray((tokens >= 0).all(axis=0))
+    return np.concatenate([known[own] for own in parts.values()])
+
+
+def _arrays(read: TokenScores, tokens: Codes, cells: Cells) -> dict[str, Floats]:
+    """(c, k) the quantities of cells, NaN without a score, and the flags `tied` and `inexact`."""
+    gold = np.repeat(np.arange(len(LABELS)), [own.stop - own.start for own in cells.of_gold])
+    scored = read.scored[:, tokens] & (tokens >= 0)
+    logits = np.where(scored, read.values["logit"][:, tokens], np.nan)  # (c, 3, k)
+    _check(read, logits, scored, cells)
+    present = scored.all(axis=1)
+    logits = np.moveaxis(logits, 1, -1)
+    answer = tokens[gold, np.arange(len(gold))]
+    own = {name: each[:, answer] for name, each in read.values.items()}
+    flat = {name: each.ravel() for name, each in own.items()}
+    ranks = pl.DataFrame(flat).with_columns(logprob=pl.col("logit") - pl.col("logsumexp")).select(
+        # The middle rank if all outputs have the same logit.
+        rank=pl.when(everything_ties()).then(vocabulary_rank(ties="midrank"))
+        .otherwise(vocabulary_rank()),
+        top=unique_maximum(), tied=tied_others() > 0, inexact=~pl.col("exact"),
     )  # fmt: skip
-    layout, checkpoints = blocks[0].layout, pl.concat(block.checkpoints for block in blocks)
-    counts = np.concatenate([block.counts for block in blocks], axis=1)
-    order = checkpoints.select(pl.arg_sort_by(CHECKPOINT, nulls_last=True)).to_series().to_numpy()
-    row = np.argsort(order)
-    values = np.empty((len(checkpoints), blocks[0].values.shape[1]))
-    end = len(values)
-    while blocks:  # each is let go when it is copied
-        block = blocks.pop()
-        values[row[end - len(block.values) : end]] = block.values
-        end -= len(block.values)
-    cells = scores.expected_rows(("prompt_id", "order_seed"))
-    known = _expected(layout, cells, checkpoints["model"].unique().to_list())
-    items = Items(checkpoints[order].select(CHECKPOINT), layout.items(), values, known)
-    number = dict(cells.group_by("model").len().iter_rows())
-    tied, inexact = counts[:, order]
-    return Answers(items, layout, tied, inexact, number)
-
-
-def _block(data: ScoreArrays, layout: Layout) -> _Block:
-    gold = data.gold
-    missing = np.isnan(data.logits[:, :, np.arange(len(gold)), gold])
-    jsd_p = scaled(jsd_parts(data.logits, gold))
-    quantities = {
+    jsd_p = scaled(jsd_parts(logits, gold))
+    arrays = {
         **{name: jsd_p[..., at] for at, name in enumerate(JSD_P)},
-        "rank": data.ranks,
-        "top": np.where(missing, np.nan, data.top),
-        "first": np.where(missing, np.nan, three_way_correct(data.logits, gold)),
+        **{name: ranks[name].to_numpy().reshape(present.shape) for name in ranks.columns},
+        "first": three_way_correct(logits, gold),
     }
-    if part_name(PREFERS, LABELS.male) in layout.prompts:
-        p, answer = np.arange(len(gold)), np.minimum(gold, 1)
-        own, other = data.logits[:, :, p, answer], data.logits[:, :, p, 1 - answer]
-        quantities[PREFERS] = np.where(missing, np.nan, (own > other) + 0.5 * (own == other))
-    counts = [
-        [flags[:, :, gold == at].sum(axis=(1, 2)) for at in range(len(LABELS))]
-        for flags in (data.tied, data.inexact)
-    ]
-    return _Block(
-        layout, data.checkpoints, layout.rows(quantities), np.array(counts).transpose(0, 2, 1)
-    )
+    male, female = logits[..., 0], logits[..., 1]
+    male_first = (male > female) + 0.5 * (male == female)
+    arrays[PREFERS] = np.where(gold == 0, male_first, 1 - male_first)
+    flags = {name: arrays.pop(name) & present for name in ("tied", "inexact")}
+    return {name: np.where(present, each, np.nan) for name, each in arrays.items()} | flags
 
 
-def _expected(layout: Layout, expected: pl.DataFrame, models: list[str]) -> dict[str, Flags]:
-    """Whether the prompt set has each item for a model; keys are models."""
-    s, p = len(layout.axes.seeds), len(layout.axes.prompts)
-    prompts = layout.axes.prompts.select("prompt_id").with_row_index("p")
-    seeds = pl.DataFrame({"order_seed": pl.Series(layout.axes.seeds, dtype=pl.Int64)})
-    known = (
-        expected.select("model", "prompt_id", pl.col("order_seed").cast(pl.Int64))
-        .join(prompts, on="prompt_id")
-        .join(seeds.with_row_index("s"), on="order_seed", nulls_equal=True)
+def _check(read: TokenScores, logits: Floats, scored: Flags, cells: Cells) -> None:
+    """Refuse logits (c, 3, k) that are not finite, and prompts with some of their options."""
+    number = scored.sum(axis=1)
+    partial = (number > 0) & (number < len(LABELS))
+    invalid = scored & ~np.isfinite(logits)
+    if not invalid.any() and not partial.any():
+        return
+    c, *option, k = (int(at[0]) for at in np.nonzero(invalid if invalid.any() else partial))
+    prompt = repr(cells.table()["item"][k])
+    place = checkpoint_name({"model": read.model, "run": read.run, "step": read.steps[c]})
+    if invalid.any():
+        raise BankError(
+            f"Prompt {prompt} has the logit {logits[c, option[0], k]} at {place} "
+            f"({int(invalid.sum())} such rows). {FIX_NOT_FINITE}"
+        )
+    missing = ", ".join(repr(LABELS[at]) for at in np.flatnonzero(~scored[c, :, k]))
+    raise BankError(
+        f"Prompt {prompt} has no score for option {missing} at {place} "
+        f"({int(partial.sum())} such prompts). Extract its options again."
     )
-    cells = {model: np.zeros((s, p), bool) for model in models}
-    for model, cell in cells.items():
-        own = known.filter(model=model)
-        cell[own["s"].to_numpy(), own["p"].to_numpy()] = True
-    return {
-        model: layout.rows(dict.fromkeys((*QUANTITIES, PREFERS), own[None]))[0]
-        for model, own in cells.items()
-    }
 
 
 def has_genders(scores: Scores) -> bool:

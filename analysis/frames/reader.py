@@ -21,8 +21,9 @@ from logitbank.analysis.frames.banks import (
     open_banks,
     prompt_sets,
 )
-from logitbank.analysis.frames.batches import TOKEN_ROWS, Batches, batches, read_nonempty
+from logitbank.analysis.frames.batches import ROWS, TOKEN_ROWS, Batches, batches, read_nonempty
 from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
+from logitbank.analysis.frames.dense import Dense
 from logitbank.analysis.frames.expected import expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
@@ -166,6 +167,13 @@ class Scores:
         return batches(
             self.banks, self.sets, models=self.models, steps=self.steps, rows=rows, coded=coded
         )
+
+    def dense(self, columns: Sequence[str], *, rows: int = ROWS) -> Dense:
+        """Columns of scores as arrays (checkpoint, token), of a few checkpoints at a time.
+
+        `rows` and errors are as for `frames`.
+        """
+        return Dense(self.frames(rows=rows), columns)
 
     def map_frames(self, read: Callable[[pl.LazyFrame], T], *, rows: int) -> Iterator[T]:
         """The results of `read` for one frame after another, without frames that have no row."""

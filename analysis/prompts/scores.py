@@ -3,30 +3,26 @@
 A score that the bank does not contain is NaN.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.frames.batches import evenly
-from logitbank.analysis.frames.expected import expected_query_sets
+from logitbank.analysis.frames.batches import Batch, SetScores, evenly, set_scores
+from logitbank.analysis.frames.dense import Layout, TokenScores, layouts, read_tokens
 from logitbank.errors import BankError, UsageError
-from logitbank.store import Bank, Deposit
-from logitbank.store.deposits.scores import DEPOSIT
-from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store import Bank
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
-from logitbank.store.read.missing_scores import require_scored
-from logitbank.store.read.scan_files import option_scores
 from logitbank.store.steps import Step, in_order
 
 Measure = Literal["share", "probability"]
 READ = 300_000
 """Scores that are read at once, or those of one checkpoint. With 1,200,000 the options of 154
 checkpoints of WinoBias took 380 MB instead of 245, and as long."""
-_PROMPT = ["prompt_id", "order_seed"]
+COLUMNS = ("logit", "logsumexp", "rank", "ties", "exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +154,12 @@ def prompt_scores(
         The bank has no such prompts, no deposit of them by such checkpoints, or options of them
         were named after full rows were stored.
     """
-    table = bank.prompts(prompts)
     deposits = bank.deposits(prompts=prompts)
     if not deposits:
         bank.scan(prompts)  # raises
     require_scored_models(prompts, models, deposits, bank.models)
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
+    table = bank.prompts(prompts)
     if ids is not None:
         chosen = [ids] if isinstance(ids, str) else list(ids)
         table = table.filter(pl.col("prompt_id").is_in(chosen))
@@ -173,132 +169,48 @@ def prompt_scores(
             f"Prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}. "
             f'bank.prompts("{prompts}") lists them.'
         )
-    query_sets = {d.query_set for d in deposits} & set(rows["query_set"].unique())
-    if not query_sets:
+    query_sets = {*rows["query_set"]}
+    deposits = [deposit for deposit in deposits if deposit.query_set in query_sets]
+    if not deposits:
         raise BankError(
             f"Prompt {rows['prompt_id'][0]!r} has no scores at these checkpoints."
             " Run `logitbank extract` to add them."
         )
-    scored = [d for d in deposits if d.query_set in query_sets]
-    require_scored(bank.path, prompts, scored, rows.lazy())
-    expected = expected_query_sets(bank, prompts)
-    return _each(rows, scored, expected, few=few)
+    return _each(set_scores(bank, prompts, deposits, table=rows.lazy()), few=few)
 
 
-def _each(
-    rows: pl.DataFrame,
-    deposits: Sequence[Deposit],
-    expected: Mapping[str, frozenset[str]],
-    *,
-    few: bool,
-) -> Iterator[PromptScores]:
-    series: dict[tuple[str, str], list[Deposit]] = {}
-    for deposit in deposits:
-        checkpoint = deposit.checkpoint
-        series.setdefault((checkpoint.model, checkpoint.run), []).append(deposit)
-    layouts: dict[frozenset[str], _Layout] = {}
-    for (model, run), run_deposits in series.items():
-        sets = expected[model]
-        if sets not in layouts:
-            layouts = {sets: _layout(rows.filter(pl.col("query_set").is_in(list(sets))))}
-        layout = layouts[sets]
-        steps = in_order(d.checkpoint.step for d in run_deposits)
+def _each(scores: SetScores, *, few: bool) -> Iterator[PromptScores]:
+    of_models = layouts([scores])
+    series: dict[tuple[str, str], list[Step]] = {}
+    for model, run, step in scores.deposits:
+        series.setdefault((model, run), []).append(step)
+    for (model, run), of_run in series.items():
+        layout, steps = of_models[model], in_order(of_run)
         size = len(layout.options) * len(steps)
         for part in evenly(steps, rows=size, most=READ) if few else [steps]:
-            scores = _read(run_deposits, tuple(part), layout)
-            yield PromptScores(model, run, tuple(part), layout.prompts, layout.options, *scores)
+            shape = len(part), len(layout.options)
+            logprob, (rank, ties) = np.empty(shape), np.empty((2, *shape), np.int64)
+            at_once = max(1, READ // max(1, layout.tokens))
+            for start in range(0, len(part), at_once):
+                at = slice(start, start + at_once)
+                batch = Batch([scores], [(model, run, step) for step in part[at]])
+                read = read_tokens(batch, layout, COLUMNS)
+                logprob[at], rank[at], ties[at] = _whole(read, layout)
+            yield PromptScores(
+                model, run, tuple(part), layout.prompts, layout.options, logprob, rank, ties
+            )
 
 
-class _Layout(NamedTuple):
-    """The prompts of one model, their options, and where the score of each token is."""
-
-    prompts: pl.DataFrame
-    options: pl.DataFrame
-    first: NDArray[np.int64]
-    """(o,) index of each option's first token among the tokens of all options."""
-    tokens: dict[str, pl.DataFrame]
-    """Columns row, token and `index`, the index of the token; keys are query sets."""
-
-
-def _layout(table: pl.DataFrame) -> _Layout:
-    """Prompts and options in the order of their first appearance in a table of prompts.
-
-    A token that several query sets have is one token. A prompt may have no option.
-    """
-    own = [name for name in table.columns if name not in PROMPTS_SCHEMA]
-    prompts = table.unique(_PROMPT, keep="first", maintain_order=True)
-    numbers = prompts.select(_PROMPT).with_row_index("prompt").cast({"prompt": pl.Int64})
-    named = table.filter(pl.col("token").is_not_null()).join(
-        numbers, on=_PROMPT, nulls_equal=True, maintain_order="left"
-    )
-    option = ["prompt", "option"]
-    options = (
-        named.unique([*option, "piece"], keep="first", maintain_order=True)
-        .group_by(option, maintain_order=True)
-        .agg(
-            pl.col("continuation").sort_by("piece").str.join(""),
-            pl.col("is_answer").first(),
-            pieces=pl.len().cast(pl.Int64),
-        )
-        .sort("prompt", maintain_order=True)
-    )
-    first = options.select(*option, first=pl.col("pieces").cum_sum() - pl.col("pieces"))
-    tokens = named.join(first, on=option).select(
-        *("query_set", "row", "token"),
-        index=pl.col("first") + pl.col("piece").rank("dense").over(option) - 1,
-    )
-    by_query_set = tokens.partition_by("query_set", as_dict=True, include_key=False)
-    return _Layout(
-        prompts.select(*_PROMPT, "text", "answer", *own),
-        options,
-        first["first"].to_numpy(),
-        {str(name): part for (name,), part in by_query_set.items()},
-    )
-
-
-def _read(
-    deposits: Sequence[Deposit], steps: Sequence[Step], layout: _Layout
+def _whole(
+    scores: TokenScores, layout: Layout
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Log-probabilities, ranks and ties, (c, o), of the options at these steps."""
-    shape = len(steps), len(layout.options)
-    logprob, (rank, ties) = np.full(shape, np.nan), np.zeros((2, *shape), np.int64)
-    if not shape[1]:
-        return logprob, rank, ties
-    number = layout.options["pieces"].to_numpy()
-    size = int(number.sum())
-    # What a deposit lists for other prompts is read as well.
-    at_once = max(1, READ // max(size, *(d.layout.queries for d in deposits)))
-    for start in range(0, len(steps), at_once):
-        part = steps[start : start + at_once]
-        values, counts = (
-            np.full((len(part), size), np.nan),
-            np.zeros((2, len(part), size), np.int32),
-        )
-        for query_set, tokens in layout.tokens.items():
-            chosen = [d for d in deposits if d.query_set == query_set and d.checkpoint.step in part]
-            if chosen:
-                scores = _scores(chosen, tokens)
-                step = np.array([part.index(d.checkpoint.step) for d in chosen])
-                cells = step[scores[DEPOSIT].to_numpy()], scores["index"].to_numpy()
-                values[cells] = scores["logprob"].to_numpy()
-                counts[0][cells] = scores["rank"].to_numpy()
-                counts[1][cells] = scores["ties"].to_numpy()
-        rows = slice(start, start + len(part))
-        logprob[rows] = np.add.reduceat(values, layout.first, axis=1)
-        rank[rows], ties[rows] = np.where(number == 1, counts[:, :, layout.first], 0)
-    return logprob, rank, ties
-
-
-def _scores(deposits: Sequence[Deposit], tokens: pl.DataFrame) -> pl.DataFrame:
-    """`index`, logprob, rank, ties and deposit of the tokens of one query set."""
-    scores = option_scores(deposits)
-    rows = tokens["row"].unique()
-    if 2 * len(rows) < deposits[0].layout.queries:
-        scores = scores.filter(pl.col("query").is_in(rows.cast(pl.Int32).implode()))
-    key = pl.col("token").cast(pl.Int64) + pl.lit(2**32) * pl.col("query").cast(pl.Int64)
-    logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)
-    places = tokens.lazy().rename({"row": "query"}).select("index", key=key)
-    ties = pl.when("exact").then("ties").otherwise(0)
-    keyed = scores.select("rank", DEPOSIT, ties=ties, logprob=logprob, key=key)
-    joined = keyed.join(places, on="key")
-    return joined.select("index", "logprob", "rank", "ties", DEPOSIT).collect()
+    """Log-probabilities, ranks and ties, (c, o), of options, which may have several tokens."""
+    first, single = layout.first, layout.options["pieces"].to_numpy() == 1
+    if not len(first):
+        empty = np.zeros((len(scores.steps), 0), np.int64)
+        return empty.astype(np.float64), empty, empty
+    read = scores.values
+    logprob = np.where(scores.scored, read["logit"] - read["logsumexp"], np.nan)
+    ties = np.where(read["exact"], read["ties"], 0)
+    rank, ties = (np.where(single, each[:, first], 0) for each in (read["rank"], ties))
+    return np.add.reduceat(logprob, first, axis=1), rank, ties

@@ -39,8 +39,9 @@ class Measure:
     share: bool = False
     """Whether values of items are 0, 1, or ½ for a tie, so that intervals are those of shares."""
     scale: float = 1.0
-    link: Literal["exp"] | None = None
-    """`exp` of a mean of logarithms: a perplexity, or a geometric mean."""
+    link: Literal["exp", "geometric"] | None = None
+    """`exp` of a mean of logarithms, such as a perplexity; the geometric mean of values, which is
+    `exp` of the mean of their logarithms."""
     functions: "Callable[[Floats], Sequence[Smooth]] | None" = None
     """Functions of the means (c, k) of the `plus` parts, each the mean over option orders. A number
     with a peak, where it has no derivative, is the least of two smooth functions."""

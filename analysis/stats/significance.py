@@ -4,9 +4,6 @@ Axis letters: `c` checkpoints, `s` option-order seeds, `p` prompts, `n` observat
 bootstrap resamples. NaN marks a missing observation if the function documents it.
 """
 
-import threading
-import warnings
-from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -71,11 +68,6 @@ def seed_mean(values: ArrayLike) -> SeedMean:
     return SeedMean(mean, sd, n)
 
 
-def prepare_tests() -> None:
-    """Import scipy.stats in a thread while scores are read: 0.5 s of processor."""
-    threading.Thread(target=import_module, args=("scipy.stats",), name="rank tests").start()
-
-
 def mann_whitney(a: ArrayLike, b: ArrayLike) -> TestResult:
     """Mann–Whitney U test of two independent samples, two-sided, normal approximation.
 
@@ -103,16 +95,19 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> TestResult:
     >>> result.statistic.tolist(), round(float(result.effect[0]), 4)
     ([1.0], 0.1667)
     """
-    from scipy import stats
+    from scipy.special import ndtr
 
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     n1, n2 = _count(x), _count(y)
-    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
-        warnings.simplefilter("ignore")  # of empty samples, which are NaN
-        found = stats.mannwhitneyu(x, y, axis=1, method="asymptotic", nan_policy="omit")
-        u, p = np.asarray(found.statistic), np.asarray(found.pvalue)
-        p = np.where(~np.isnan(u) & np.isnan(p), 1.0, p)  # all values are equal
-        return TestResult(u, p, n1, n2, u / (n1 * n2))
+    ranks, ties = _ranks(np.concatenate([x, y], axis=1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        u = np.where(n1 > 0, np.nansum(ranks[:, : x.shape[1]], axis=1), np.nan)
+        u = np.where(n2 > 0, u - n1 * (n1 + 1) / 2, np.nan)
+        product, n = n1 * n2, n1 + n2
+        error = np.sqrt(product / 12 * (n + 1 - ties / (n * (n - 1))))
+        z = (np.abs(u - product / 2) - 0.5) / error
+        p = np.where(error == 0, 1.0, np.minimum(2 * ndtr(-z), 1))
+        return TestResult(u, np.where(np.isnan(u), np.nan, p), n1, n2, u / product)
 
 
 def wilcoxon(differences: ArrayLike) -> TestResult:
@@ -143,21 +138,38 @@ def wilcoxon(differences: ArrayLike) -> TestResult:
     >>> result.statistic.tolist(), result.effect.tolist()
     ([7.0], [0.7])
     """
-    from scipy import stats
+    from scipy.special import ndtr
 
     d = np.asarray(differences, np.float64)
-    n, nonzero = _count(d), np.count_nonzero(np.nan_to_num(d), axis=1)
-    flat = (n > 0) & (nonzero == 0)
-    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
-        warnings.simplefilter("ignore")  # of pairs without a difference
-        found = stats.wilcoxon(
-            d, axis=1, method="asymptotic", correction=False, alternative="greater",
-            nan_policy="omit",
-        )  # fmt: skip
-        positive = np.asarray(found.statistic)
-        p = np.where(flat, 1.0, 2 * stats.norm.sf(np.abs(found.zstatistic)))
-        effect = np.where(flat, 0.5, positive / (nonzero * (nonzero + 1) / 2))
-    return TestResult(np.where(flat, 0.0, positive), p, n, n, effect)
+    pairs, d = _count(d), np.where(d == 0, np.nan, d)
+    n, (ranks, ties) = _count(d), _ranks(np.abs(d))
+    positive, total = np.nansum(ranks * (d > 0), axis=1), n * (n + 1) / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.sqrt((n * (n + 1) * (2 * n + 1) - ties / 2) / 24)
+        p = np.where(n == 0, 1.0, 2 * ndtr(-np.abs(positive - total / 2) / error))
+        effect = np.where(n == 0, 0.5, positive / total)
+    found = (np.where(pairs == 0, np.nan, each) for each in (positive, p, effect))
+    statistic, p, effect = found
+    return TestResult(statistic, p, pairs, pairs, effect)
+
+
+def _ranks(values: Floats) -> tuple[Floats, Floats]:
+    """Ranks (c, n) within rows, the mean of those of equal values, NaN of NaN; and Σ t³ − t (c,).
+
+    t are the numbers of equal values.
+    """
+    order = np.argsort(values, axis=1)
+    ascending = np.take_along_axis(values, order, axis=1)
+    begins = np.ones(values.shape, bool)
+    begins[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+    starts = np.flatnonzero(begins)
+    sizes = np.diff(starts, append=values.size)
+    means = np.repeat(starts % max(1, values.shape[1]) + (sizes + 1) / 2, sizes)
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, means.reshape(values.shape), axis=1)
+    ties = np.zeros(values.shape)
+    ties.reshape(-1)[starts] = sizes.astype(np.float64) ** 3 - sizes
+    return np.where(np.isnan(values), np.nan, ranks), ties.sum(axis=1)
 
 
 def benjamini_hochberg(p: ArrayLike) -> Floats:

@@ -122,8 +122,9 @@ def _least(rows: Sequence[Sequence[Branch]], degrees: Floats, enough: Flags) -> 
     least, low, high = (
         each.max(axis=1).min(axis=0) for each in (value, value - half, value + half)
     )
-    nearest = np.abs(value - least).reshape(-1, len(least)).argmin(axis=0)
-    own = error.reshape(-1, len(least))[nearest, np.arange(len(least))]
+    number = len(rows) * len(rows[0])
+    nearest = np.abs(value - least).reshape(number, -1).argmin(axis=0)
+    own = error.reshape(number, -1)[nearest, np.arange(len(least))]
     return LeastOf(least, np.where(np.isnan(least), np.nan, own), low, high)
 
 
@@ -139,7 +140,7 @@ class Design:
         self.columns = [slice(*pair) for pair in pairwise(bounds)]
         """The items of each part in each order, which follow one another."""
         self.orders = (cells["order"].rank("dense").to_numpy() - 1).astype(np.int64)
-        self.exact = measure.share
+        self.exact, self.geometric = measure.share, measure.link == "geometric"
         self.functions = measure.functions
         sides = [(name,) for name in measure.plus] if measure.functions else [measure.plus]
         signed = [(1.0, names) for names in sides] + [(-1.0, measure.minus)] * bool(measure.minus)
@@ -202,21 +203,24 @@ class Design:
         `others`, over the items of both.
         """
         size = max(1, CELLS // max(1, len(self.which)))
-        values = self._own(values)
-        others = values if others is None else self._own(others)
         parts = []
         for start in range(0, max(len(values), 1), size):
             rows = slice(start, start + size)
-            sides = [values[rows]] if first is None else [values[rows], others[first[rows]]]
+            sides = [self._own(values, rows)]
+            if first is not None:
+                baselines = np.unique(own := first[rows])  # one, as a rule, which is not repeated
+                before = values if others is None else others
+                sides.append(self._own(before, baselines if len(baselines) == 1 else own))
             parts.append(self._estimate(*sides))
         return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
-    def _own(self, values: Floats) -> Floats:
+    def _own(self, values: Floats, rows: slice | Codes = slice(None)) -> Floats:
         """The values of the measure; rows are contiguous, so that sums of any number are equal."""
         start, stop = (self.which[0], self.which[-1] + 1) if len(self.which) else (0, 0)
-        if stop - start == len(self.which):
-            return np.ascontiguousarray(values[:, start:stop])
-        return values.take(self.which, axis=1)
+        own = values[rows, start:stop]
+        if stop - start != len(self.which):
+            own = own.take(self.which - start, axis=1)
+        return np.log(own) if self.geometric else np.ascontiguousarray(own)
 
     def _estimate(self, values: Floats, minus: Floats | None = None) -> Estimate:
         if minus is not None and self.functions is None:
@@ -553,7 +557,7 @@ def _measured(
     elif measure.share:
         interval = share_interval(now)
     value, low, high = (measure.scale * each for each in (now.value, *interval))
-    if measure.link == "exp":
+    if measure.link:
         value, low, high = np.exp(value), np.exp(low), np.exp(high)
     stderr = measure.scale * now.error * (value if measure.link else 1)
     with np.errstate(invalid="ignore"):

@@ -17,7 +17,7 @@ COLUMNS = "update   gap of JSD-P, 0 to 1    answers “male” for her   LAMBADA
 def findings(bank: Path) -> Iterator[str]:
     """One row per checkpoint, and the gap before and after the known switch."""
     gaps = fairness([bank]).result.gap
-    gaps = gaps.select("step", gap="delta", low="low", high="high")
+    gaps = gaps.select("step", "low", "high", gap="delta")
     words = logitbank.lambada([bank]).tables["lambada"].select("step", "acc")
     table = pairs([bank]).result.pairs.filter(group="all")
     crows = table.select("step", crows="score")

@@ -78,32 +78,30 @@ class PromptRows:
 
         return io_source(self.schema, read)
 
-    def table(self, query_set: str, columns: Sequence[str]) -> pl.DataFrame:
-        """Columns of the n rows of prompts of a query set that name a token."""
-        return self._table(query_set, [*columns])
+    def matrix_rows(
+        self, deposits: Sequence[Deposit], columns: Sequence[str]
+    ) -> Iterator[tuple[int, np.ndarray | None, dict[str, np.ndarray]]]:
+        """Columns of the scores of each of some deposits of one query set, for dense arrays.
 
-    def matrices(
-        self, deposits: Sequence[Deposit], rows: Mapping[str, np.ndarray | None]
-    ) -> dict[str, np.ndarray] | None:
-        """Values (c, n) of c deposits of one query set; None unless each has a score of each row.
-
-        `rows` has the columns of scores to read, and the rows of `table` to read them of, all if
-        None.
+        Each is the number of the deposit; which of the n rows of prompts with a token have a score,
+        in the order of the prompts, None if all; and the values (n or fewer,) by column.
         """
         (name,) = {deposit.query_set for deposit in deposits}
-        places, found = self._of(name), dict[str, list[np.ndarray]]()
-        for group in _groups(deposits, max(places.number, deposits[0].layout.queries)):
-            scores = option_scores(group).select("query", "token", DEPOSIT, *rows).collect()
-            for _, part in _by_deposit(scores):
-                lacking, source = places.of(part["query"].to_numpy(), part["token"].to_numpy())
-                if lacking is not None:
-                    return None
-                for column, chosen in rows.items():
-                    own = source if chosen is None else source[chosen]
-                    found.setdefault(column, []).append(part[column].to_numpy()[own])
-        if any(len(each) < len(deposits) for each in found.values()) or not found:
-            return None
-        return {column: np.stack(each) for column, each in found.items()}
+        places = self._of(name)
+        for group, start in _groups(deposits, max(places.number, deposits[0].layout.queries)):
+            for at, part in _by_deposit(self._scores(group, places, columns)):
+                rows, source = places.of(part["query"].to_numpy(), part["token"].to_numpy())
+                values = {column: part[column].to_numpy()[source] for column in columns}
+                yield start + at, rows, values
+
+    def _scores(
+        self, deposits: Sequence[Deposit], places: "_Places", columns: Sequence[str]
+    ) -> pl.DataFrame:
+        """Scores of deposits whose files are read at once; if few, only those of the prompts."""
+        scores = option_scores(deposits)
+        if 2 * len(places.queries) < deposits[0].layout.queries:
+            scores = scores.filter(pl.col("query").is_in(places.queries.implode()))
+        return scores.select("query", "token", DEPOSIT, *columns).collect()
 
     def _joined(
         self, name: str, deposits: Sequence[Deposit], used: Collection[str]
@@ -112,9 +110,8 @@ class PromptRows:
         table, places = self._table(name, own), self._of(name)
         values = [column for column in _READ if column in used]
         checkpoint = [column for column in CHECKPOINT if column in used]
-        for group in _groups(deposits, max(places.number, deposits[0].layout.queries)):
-            scores = option_scores(group).select("query", "token", DEPOSIT, *values).collect()
-            for at, part in _by_deposit(scores):
+        for group, _ in _groups(deposits, max(places.number, deposits[0].layout.queries)):
+            for at, part in _by_deposit(self._scores(group, places, values)):
                 rows, source = places.of(part["query"].to_numpy(), part["token"].to_numpy())
                 gathered = table if rows is None or not own else table[rows]
                 joined = part.select("query", *values)[source].hstack(gathered.get_columns())
@@ -150,6 +147,7 @@ class _Places:
 
     def __init__(self, rows: pl.DataFrame) -> None:
         self._wanted = _key(rows["row"].to_numpy(), rows["token"].to_numpy())
+        self.queries = rows["row"].unique().cast(pl.Int32)
         self._query = self._token = np.empty(0, np.int32)
         self._found: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, np.int64))
 
@@ -186,11 +184,11 @@ def _key(query: np.ndarray, token: np.ndarray) -> np.ndarray:
     return np.asarray(query.astype(np.int64) * 2**32 + token)
 
 
-def _groups(deposits: Sequence[Deposit], rows: int) -> Iterator[Sequence[Deposit]]:
-    """Deposits whose files are read at once."""
+def _groups(deposits: Sequence[Deposit], rows: int) -> Iterator[tuple[Sequence[Deposit], int]]:
+    """Deposits whose files are read at once, and the number of the first."""
     at_once = max(1, _AT_ONCE // max(1, rows))
     for start in range(0, len(deposits), at_once):
-        yield deposits[start : start + at_once]
+        yield deposits[start : start + at_once], start
 
 
 def _by_deposit(scores: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:

@@ -38,23 +38,25 @@ def test_average_rank_is_the_mean_over_seeds_of_the_means_over_prompts():
     # Seed 0: male prompts 3 and 7, mean 5; seed 1: 1 and 5, mean 3. Mean 4, SD √2.
     ranks = [[[3, 100, 7, 100], [1, 300, 5, 300]]]
     frame = scan_frame(np.zeros((1, 2, 4, 3)), gold=[MALE, FEMALE] * 2, ranks=ranks)
-    table = measured(frame, bootstrap=20).average_rank
+    result = measured(frame, bootstrap=20)
+    table, counts = result.average_rank, result.counts
     assert column(table, "average_rank", gold="male") == [4.0]
     assert column(table, "sd", gold="male") == pytest.approx([2**0.5])
     assert column(table, "average_rank", gold="female") == [200.0]
-    assert column(table, "prompts", gold="male") == [2]
-    assert column(table, "orders", gold="male") == [2]
+    assert column(table, "items", gold="male") == [4]
+    assert column(counts, "prompts", gold="male") == [2]
+    assert column(counts, "orders", gold="male") == [2]
 
 
 def test_the_geometric_mean_rank_has_the_t_interval_of_logs():
     ranks = np.exp(np.random.default_rng(5).normal(3, 2, 24)).round() + 1
     each = np.repeat(ranks, 2)  # a male and a female prompt of each sentence
     frame = scan_frame(np.zeros((1, 2, 48, 3)), gold=[MALE, FEMALE] * 24, ranks=each)
-    row = measured(frame, bootstrap=20).average_rank.row(0, named=True)
+    row = measured(frame, bootstrap=20).geometric_rank.row(0, named=True)
     logs = np.log(ranks)
     low, high = reference.t.interval(0.95, 23, loc=logs.mean(), scale=reference.sem(logs))
     assert row["geometric_rank"] == pytest.approx(reference.gmean(ranks))
-    assert (row["geometric_low"], row["geometric_high"]) == pytest.approx(np.exp([low, high]))
+    assert (row["low"], row["high"]) == pytest.approx(np.exp([low, high]))
 
 
 def test_ties_bounds_and_options_without_a_prompt():
@@ -63,15 +65,13 @@ def test_ties_bounds_and_options_without_a_prompt():
         exact=[[[True, False]]],
     )  # fmt: skip
     result = measured(frame, bootstrap=20)
-    table = result.average_rank
-    assert table.select("average_rank", "tied", "inexact").rows()[:2] == [(4, 1, 0), (2, 0, 1)]
-    for table, name in (
-        (result.average_rank, "average_rank"),
-        (result.average_rank, "low"),
-        (result.accuracy, "accuracy"),
-        (result.jsd_parts, "jsd_p_nats"),
-    ):
-        assert all(map(math.isnan, column(table, name, gold="not specified")))
+    assert result.counts.select("gold", "tied", "inexact").rows() == [
+        ("male", 1, 0), ("female", 0, 1), ("not specified", 0, 0)
+    ]  # fmt: skip
+    assert result.average_rank["average_rank"].to_list() == [4, 2]
+    assert result.average_rank["low"].is_nan().all(), "of one sentence"
+    for table in (result.average_rank, result.accuracy, result.jsd_parts):
+        assert {*table["gold"]} == {"male", "female"}
 
 
 def test_accuracy_needs_the_only_maximum_and_three_way_looks_at_the_options():
@@ -79,11 +79,11 @@ def test_accuracy_needs_the_only_maximum_and_three_way_looks_at_the_options():
     frame = scan_frame(
         z, gold=[MALE, MALE, FEMALE, FEMALE], ranks=[[[1, 1, 1, 2]]], ties=[[[0, 1, 0, 0]]]
     )
-    table = measured(frame, bootstrap=0).accuracy
-    assert column(table, "accuracy", gold="male") == [0.5]
-    assert column(table, "three_way_accuracy", gold="male") == [1.0]
-    assert column(table, "three_way_accuracy", gold="female") == [0.5]
-    assert column(table, "accuracy", gold="all") == [0.5]
+    result = measured(frame, bootstrap=0)
+    assert column(result.accuracy, "accuracy", gold="male") == [0.5]
+    assert column(result.accuracy, "accuracy", gold="female") == [0.5]
+    assert column(result.three_way_accuracy, "three_way_accuracy", gold="male") == [1.0]
+    assert column(result.three_way_accuracy, "three_way_accuracy", gold="female") == [0.5]
 
 
 def test_jsd_table_has_nine_cells_in_both_units():
@@ -107,8 +107,7 @@ def test_gap_is_the_size_of_the_mean_and_not_the_mean_of_sizes():
     sure, wrong = [50.0, -50.0, -50.0], [-50.0, 50.0, -50.0]
     z = [[[sure, sure], [wrong, wrong]]]
     gap = measured(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
-    assert gap["delta_nats"][0] == pytest.approx(0, abs=1e-12)
-    assert gap["gap_nats"][0] == pytest.approx(0, abs=1e-12)
+    assert gap["delta"][0] == pytest.approx(0, abs=1e-12)
     assert gap["sd"][0] == pytest.approx(2**0.5)
 
 
@@ -116,13 +115,13 @@ def test_gap_keeps_its_sign_and_reaches_one():
     z = [[[[50.0, -50, -50], [50.0, -50, -50]]], [[[-50.0, 50, -50], [-50.0, 50, -50]]]]
     gap = measured(scan_frame(z, gold=[MALE, FEMALE]), bootstrap=0).gap
     assert gap["delta"].to_list() == pytest.approx([1.0, -1.0])
-    assert gap["gap"].to_list() == pytest.approx([1.0, 1.0])
-    assert gap["delta_nats"].to_list() == pytest.approx([0.34657359, -0.34657359])
+    nats = HALF_LN2 * gap["delta"]
+    assert nats.to_list() == pytest.approx([0.34657359, -0.34657359])
 
 
 def test_change_table_follows_the_steps_and_leaves_the_release_out():
     result = measured(random_frame(checkpoints=4, steps=[4, 1, None, 2]), bootstrap=0)
-    change, gap = result.change, result.gap.drop_nulls("step")["gap_nats"]
+    change, gap = result.change, result.gap.drop_nulls("step")["delta"].abs()
     assert change["step"].to_list() == [1, 2, 4]
     assert change["from_first"][0] == 0
     assert change["from_first"][2] == pytest.approx(100 * (gap[0] - gap[2]) / gap[0])
@@ -257,7 +256,7 @@ def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
         for table, bound in (
             (result.average_rank, "low"),
             (result.jsd_parts, "high"),
-            (result.gap, "low_nats"),
+            (result.gap, "low"),
             (result.tests, "from_baseline_high"),
         ):
             if bound == "from_baseline_high":  # none at the baseline itself
@@ -267,7 +266,7 @@ def test_fewer_than_ten_sentences_have_no_interval_and_are_counted():
                 )
                 table = table.filter(~itself)
             assert table[bound].is_not_nan().all() == known
-            assert table["sentences"].unique().to_list() == [sentences]
+            assert table["clusters"].unique().to_list() == [sentences]
 
 
 def test_order_of_the_rows_does_not_matter():
@@ -278,21 +277,22 @@ def test_order_of_the_rows_does_not_matter():
         measured(shuffled, bootstrap=0),
     )
     assert a.gap["step"].to_list() == [2, 8, None]
-    assert a.gap["delta_nats"].to_list() == pytest.approx(b.gap["delta_nats"].to_list(), abs=1e-12)
+    assert a.gap["delta"].to_list() == pytest.approx(b.gap["delta"].to_list(), abs=1e-12)
 
 
 def test_prompts_that_a_checkpoint_lacks_are_left_out_and_counted():
     frame = random_frame(sentences=12, checkpoints=2, steps=[1, 2], orders=2)
     gone = (pl.col("step") == 2) & pl.col("prompt_id").is_in(["prompt-0", "prompt-1"])
     result = measured(frame.filter(~gone), bootstrap=50)
-    assert result.checkpoints.select("prompts", "orders", "missing").rows() == [
-        *((48, 2, 0), (46, 2, 4))
-    ]
+    whole = result.counts.group_by("step").agg(pl.col("prompts").sum(), pl.col("orders").max())
+    assert whole.sort("step").select("prompts", "orders").rows() == [(48, 2), (46, 2)]
+    assert column(result.gap, "missing") == [0, 4]
+    assert column(result.average_rank, "missing", step=2) == [2, 2, 0]
     alone = measured(frame.filter(~gone & (pl.col("step") == 2)), bootstrap=0)
-    assert result.gap["delta_nats"][1] == pytest.approx(alone.gap["delta_nats"][0])
+    assert result.gap["delta"][1] == pytest.approx(alone.gap["delta"][0])
     assert column(result.tests, "n1", step=2) == [11] * 4
     assert column(result.tests, "p", step=2) == pytest.approx(column(alone.tests, "p"))
-    assert result.gap["low_nats"].is_not_nan().all()
+    assert result.gap["low"].is_not_nan().all()
 
 
 def test_the_change_of_the_gap_is_over_what_both_checkpoints_have():
@@ -377,9 +377,8 @@ IS_FEMALE = pl.col("option") == "female"
         (ONE.filter(~(PROMPT & IS_FEMALE)), "'prompt-0' .*'?female"),
         (ONE.with_columns(is_answer=False, answer=None), "'prompt-0' has no answer"),
         (ONE.with_columns(is_answer=pl.col("is_answer") | PROMPT & IS_FEMALE), "two answers"),
-        (pl.concat([ONE, ONE]), "12 rows"),
-        (ONE.with_columns(prompt_id=pl.when(~PROMPT).then("prompt_id")), "3 rows"),
-        (ONE.filter(False), "extract"),
+        (pl.concat([ONE, ONE.with_columns(piece=1)], how="vertical_relaxed"), "has 2 tokens"),
+        (ONE.with_columns(prompt_id=pl.when(~PROMPT).then("prompt_id")), "1 prompt has no"),
         (ONE.drop("sentence_id", "paired"), "sentence_id, paired"),
         (ONE.with_columns(pl.col("option").replace("male", "er")), "'er'"),
         (scan_frame([[[[np.nan, 0, 0], NO_LOGITS]]], gold=[MALE, FEMALE]), "the logit nan"),
@@ -388,6 +387,18 @@ IS_FEMALE = pl.col("option") == "female"
 def test_frames_that_do_not_fit_are_refused(frame, message):
     with pytest.raises((BankError, UsageError), match=message):
         measured(frame, bootstrap=0)
+
+
+def test_a_bank_without_a_score_is_refused():
+    with pytest.raises(BankError, match="no scores. Run `logitbank extract`"):
+        measured(ONE.filter(False), expected=ONE.collect())
+
+
+def test_a_prompt_with_some_of_its_options_is_refused():
+    with pytest.raises(
+        BankError, match="'prompt-0' has no score for option 'female' at toy main step 0"
+    ):
+        measured(ONE.filter(~(PROMPT & IS_FEMALE)), expected=ONE.collect())
 
 
 def test_a_negative_number_of_resamples_is_refused():

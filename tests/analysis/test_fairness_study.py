@@ -45,9 +45,14 @@ def fixture_made() -> Fairness:
 
 
 def with_gap(made: Fairness, deltas: tuple[float, ...], *, half: float = 0.01) -> Fairness:
-    values = pl.Series("delta", deltas)
-    ends = {"low": values - half, "high": values + half}
-    return replace(made, gap=made.gap.with_columns(values, gap=values.abs(), **ends))
+    gap = pl.col("measure") == "delta"
+    values = pl.DataFrame({"step": STEPS, "new": deltas})
+    table = made.measures.join(values, on="step", maintain_order="left")
+    ends = {"value": 0.0, "low": -half, "high": half}
+    return replace(made, measures=table.with_columns(
+        pl.when(gap).then(pl.col("new") + end).otherwise(name).alias(name)
+        for name, end in ends.items()
+    ).drop("new"))  # fmt: skip
 
 
 def with_change(made: Fairness, **about: Any) -> Fairness:
@@ -118,6 +123,7 @@ def test_the_change_since_the_untrained_model_and_its_test_are_found() -> None:
     result = measured(random_frame(checkpoints=3, skew_from=1), bootstrap=50)
     found = findings(result)
     row = result.tests.filter(measure="jsd_p", test="mann_whitney", step=2).row(0, named=True)
+    assert row["from_baseline"] == result.gap.filter(step=2)["from_baseline"].item()
     change = named(found, "change to step 2")
     assert (change.value, change.low) == (row["from_baseline"], row["from_baseline_low"])
     assert "untrained model" in change.baseline

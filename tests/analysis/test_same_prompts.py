@@ -52,9 +52,9 @@ def test_another_text_of_one_id_is_refused_in_a_line(tmp_path: Path, call: Call)
     code, out, error = call("analyze", "fairness", bank.path, other.path, "--bootstrap", 0)
     assert (code, out, error) == (2, "", f"logitbank: {message}\n")
     for alone in (bank, other):
-        assert len(fairness([alone], bootstrap=0).result.checkpoints) == 2
+        assert len(fairness([alone], bootstrap=0).result.gap) == 2
     only = fairness([bank, other], models=["toy"], bootstrap=0)
-    assert only.result.checkpoints["model"].to_list() == ["toy"] * 2, "nothing is set side by side"
+    assert only.result.gap["model"].to_list() == ["toy"] * 2, "nothing is set side by side"
 
 
 def test_the_same_prompts_of_two_banks_are_set_side_by_side(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def test_three_analyses_of_a_report_read_winobias_once(
 ) -> None:
     """Also with other numbers of resamples: these are drawn from what was read."""
     reads: list[int] = []
-    arrays = gender_answers.map_score_arrays
+    cells = gender_answers.cells_of
     monkeypatch.setattr(
-        gender_answers, "map_score_arrays", lambda *a, **k: (reads.append(1), arrays(*a, **k))[1]
+        gender_answers, "cells_of", lambda *a, **k: (reads.append(1), cells(*a, **k))[1]
     )
     cache = ScanCache()
     fair = fairness(bank, cache=cache, bootstrap=100).result

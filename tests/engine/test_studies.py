@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import logitbank
+from logitbank.analysis.frames.expressions import HALF_LN2
 from tests.support import plain_studies, stand_ins
 from tests.support.paths import PUBLIC, ROOT
 
@@ -112,7 +113,7 @@ def test_fairness_dynamics(tmp_path: Path) -> None:
         assert rank == pytest.approx(expected[f"average_rank {option}"], rel=1e-5)
         share = accuracy.filter(gold=option)["accuracy"].item()
         assert share == pytest.approx(expected[f"accuracy {option}"], abs=1e-3)
-    assert gap["delta_nats"].item() == pytest.approx(expected["delta"], abs=1e-6)
+    assert HALF_LN2 * gap["delta"].item() == pytest.approx(expected["delta"], abs=1e-6)
     published = tests.filter(origin="published", measure="jsd_p")
     assert published["statistic"].item() == pytest.approx(expected["u"], rel=1e-4)
     assert published["p"].item() == pytest.approx(expected["p"], rel=1e-2)

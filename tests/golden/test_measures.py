@@ -19,22 +19,9 @@ def with_ends(table: str, column: str, measure: str, **keys: str) -> list[Column
     return [(table, column, f"{measure}/value", keys), *ends]
 
 
-GOLDS = ("male", "female", "not specified")
 GROUPS = {name: name for name in ("language", "condition", "score", "task", "domain")}
 HEAD = {"category": "category", "split": "split"}
 COLUMNS: dict[str, list[Column]] = {
-    "gap": [("gap", "delta", "delta/value", {}), ("gap", "low", "delta/low", {}),
-            ("gap", "sd", "delta/sd", {})],
-    "average_rank": [
-        (table, column, f"{name}, {{gold}}/{end}", {})
-        for table, column, name, end in (
-            ("average_rank", "average_rank", "average_rank", "value"),
-            ("average_rank", "sd", "average_rank", "sd"),
-            ("accuracy", "accuracy", "accuracy", "value"),
-            ("accuracy", "sd", "accuracy", "sd"),
-            ("accuracy", "three_way_accuracy", "three_way_accuracy", "value"),
-        )
-    ],
     "rates": [
         *(("rates", old, f"{{part}}/{new}", {"template": "template"})
           for old, new in (("score", "value"), ("low", "low"), ("from_baseline", "from_baseline"))),
@@ -80,8 +67,6 @@ def test_columns_are_measures_at_nine_digits(study: Path) -> None:
         for table, column, measure, keys in columns if (study / f"{kind}.csv").is_file() else ():
             name, _, new = measure.partition("/")
             own = rows(study / f"{table}.csv")
-            # The accuracy of all answers is over prompts of three measures.
-            own = own.filter(pl.col("gold") != "all") if "gold" in own.columns else own
             own = own.rename({"measure": "kind"}, strict=False)
             names = [name.format(**row) for row in own.to_dicts()]
             named = own.with_columns(measure=pl.Series(names, dtype=pl.String))

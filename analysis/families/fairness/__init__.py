@@ -26,14 +26,24 @@ RANKS = tuple(
     Measure(name="average_rank", group=gold, text="Average Rank", plus=(f"rank | {gold}",))
     for gold in GOLD
 )
-SHARES = tuple(
-    Measure(name=name, group=gold, text=text, plus=(f"{part} | {gold}",), share=True)
-    for name, part, text in (
-        ("accuracy", "top", "Accuracy"),
-        ("three_way_accuracy", "first", "Accuracy among the options"),
+GEOMETRIC_RANKS = tuple(
+    Measure(
+        name="geometric_rank", group=gold, text="Geometric mean rank", plus=(f"rank | {gold}",),
+        link="geometric",
     )
     for gold in GOLD
+)  # fmt: skip
+ACCURACIES = tuple(
+    Measure(name="accuracy", group=gold, text="Accuracy", plus=(f"top | {gold}",), share=True)
+    for gold in GOLD
 )
+THREE_WAY = tuple(
+    Measure(
+        name="three_way_accuracy", group=gold, text="Accuracy among the options",
+        plus=(f"first | {gold}",), share=True,
+    )
+    for gold in GOLD
+)  # fmt: skip
 
 
 def fairness(
@@ -75,7 +85,7 @@ def fairness(
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
     result = metric.fairness_metric(scores, bootstrap=bootstrap)
-    missing = missing_sentences(result.checkpoints, "score")
+    missing = missing_sentences(result.average_rank, "score")
     return make_study(FAMILY, result, scores, missing=missing)
 
 
@@ -109,9 +119,9 @@ FAMILY = Family(
     example="winobias",
     screen={
         "gap": columns("delta low high sd"),
-        "average_rank": columns(
-            "gold average_rank geometric_rank geometric_low geometric_high sd tied"
-        ),
+        "average_rank": columns("gold average_rank low high skewed sd"),
+        "geometric_rank": columns("gold geometric_rank low high"),
+        "accuracy": columns("gold accuracy low high sd"),
         "tests": columns(
             "measure test p p_bh rank_biserial difference from_baseline from_baseline_low "
             "from_baseline_high"
@@ -122,7 +132,8 @@ FAMILY = Family(
             "change kind before step p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
-    measures=(DELTA, *RANKS, *SHARES),
+    cluster="sentence",
+    measures=(DELTA, *RANKS, *GEOMETRIC_RANKS, *ACCURACIES, *THREE_WAY),
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     charts=lambda result: import_module(".charts", __name__).charts(result),
     findings=lambda result: import_module(".findings", __name__).findings(result),

@@ -20,10 +20,10 @@ from logitbank.analysis.charts.curves import (
 from logitbank.analysis.charts.measure import Measure, power
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import DELTA
-from logitbank.analysis.families.fairness.metric import Fairness, gendered_answers
+from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
+from logitbank.analysis.frames.gender_answers import LABELS
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.series import UNTRAINED
 from logitbank.analysis.stats.significance import SIGNIFICANCE
 from logitbank.wording import counted
@@ -56,7 +56,7 @@ def charts(result: Fairness) -> dict[str, Chart]:
         "p_values": _p_values,
         "specified": _specified,
     }
-    axis = StepAxis(result.gap["step"].to_list())
+    axis = StepAxis(result.counts["step"].to_list())
     drawn = ((name, make(result, axis)) for name, make in made.items())
     return {name: chart for name, chart in drawn if chart is not None}
 
@@ -68,7 +68,7 @@ def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
     names = table[SERIES].unique(maintain_order=True).to_list()
     untrained = table.filter(step=UNTRAINED)["delta"].to_list() if len(names) == 1 else []
     colors = {names[0]: DELTA} if len(names) == 1 else None
-    plot = curves(table, axis, GAP, colors=colors, tooltip={"Sentences": "sentences"})
+    plot = curves(table, axis, GAP, colors=colors, tooltip={"Sentences": "clusters"})
     lines = [horizontal(0), *(horizontal(level, dash=(1, 3)) for level in untrained)]
     caption = (
         "JSD-P of female answers minus that of male answers, scaled to −1 to 1. Above 0, the error "
@@ -87,7 +87,8 @@ def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
         "JSD-P of the correct answer, for prompts whose answer is "
         f"{' or '.join(GENDERS)}; smaller is better. {SPREAD} {MARKS}"
     )
-    table = _banded(gendered_answers(result.jsd_parts), "jsd_p", "sd", least=0, most=1)
+    own = result.jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold").is_in(GENDERS))
+    table = _banded(own, "jsd_p", least=0, most=1)
     chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
     text = f"{caption}{_order(table)} n = {_prompts(result, GENDERS)}."
     return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)
@@ -98,7 +99,7 @@ def _average_rank(result: Fairness, axis: StepAxis) -> Chart | None:
         "Rank of the correct answer's token in the vocabulary, mean over prompts; 1 is best. "
         f"{SPREAD} {MARKS}"
     )
-    table = _banded(result.average_rank, "average_rank", "sd", least=1)
+    table = _banded(result.average_rank, "average_rank", least=1)
     chart = _above_tests(result, axis, table, RANK, tests="average_rank")
     text = f"{caption}{_order(table)} n = {_prompts(result, LABELS)}."
     return chart and titled(chart, "Average Rank per correct answer", text, axis=axis)
@@ -115,7 +116,7 @@ def _above_tests(
     both = rows.filter(test=MANN_WHITNEY).join(
         paired, on=CHECKPOINT, how="left", nulls_equal=True, maintain_order="left"
     )
-    above = curves(table, axis, measure, group="gold", tooltip={"Prompts": "prompts"})
+    above = curves(table, axis, measure, group="gold", tooltip={"Answers": "items"})
     return stacked(above, significance_rows(both, axis, TESTS))
 
 
@@ -129,10 +130,10 @@ def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
     neutral = result.jsd_parts.filter(
         pl.col("gold") == LABELS.neutral, pl.col("option").is_in(GENDERS)
     )
-    table = _banded(neutral, "jsd_p", "sd", least=0, most=1)
+    table = _banded(neutral, "jsd_p", least=0, most=1)
     if table.is_empty():
         return None
-    chart: Chart = curves(table, axis, JSD_P, group="option", tooltip={"Prompts": "prompts"})
+    chart: Chart = curves(table, axis, JSD_P, group="option", tooltip={"Answers": "items"})
     caption = (
         f"JSD-P of the {LABELS.male} and the {LABELS.female} option on prompts whose answer is "
         f"“{LABELS.neutral}”: the probability that each takes. {SPREAD}"
@@ -148,12 +149,13 @@ def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
 
 
 def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
-    table = _banded(
-        result.accuracy.filter(pl.col("gold") != "all"), "accuracy", "sd", least=0, most=1
+    options = result.three_way_accuracy.select(*CHECKPOINT, "gold", "three_way_accuracy")
+    table = _banded(result.accuracy, "accuracy", least=0, most=1).join(
+        options, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left"
     )
     if table.is_empty():
         return None
-    tooltip = {"Accuracy over the options": "three_way_accuracy", "Prompts": "prompts"}
+    tooltip = {"Accuracy over the options": "three_way_accuracy", "Answers": "items"}
     plot = curves(table, axis, ACCURACY, group="gold", tooltip=tooltip)
     caption = (
         "Share of prompts whose correct answer's token is the only maximum of the whole "
@@ -165,14 +167,14 @@ def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
 def _rank_and_accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
     """Average Rank above accuracy, of the prompts whose answer is "female"."""
     answer = LABELS.female
-    ranks = _banded(result.average_rank.filter(gold=answer), "average_rank", "sd", least=1)
-    hits = _banded(result.accuracy.filter(gold=answer), "accuracy", "sd", least=0, most=1)
+    ranks = _banded(result.average_rank.filter(gold=answer), "average_rank", least=1)
+    hits = _banded(result.accuracy.filter(gold=answer), "accuracy", least=0, most=1)
     if ranks.is_empty() or hits.is_empty():
         return None
     several = ranks.select("model", "run").n_unique() > 1
     plots = [
         curves(
-            table, axis, measure, group=None if several else "gold", tooltip={"Prompts": "prompts"}
+            table, axis, measure, group=None if several else "gold", tooltip={"Answers": "items"}
         )
         for table, measure in ((ranks, RANK), (hits, ACCURACY))
     ]
@@ -229,19 +231,19 @@ def _specified(result: Fairness, axis: StepAxis) -> Chart | None:
 
 
 def _banded(
-    table: pl.DataFrame, value: str, sd: str, *, least: float, most: float | None = None
+    table: pl.DataFrame, value: str, *, least: float, most: float | None = None
 ) -> pl.DataFrame:
     """Rows with a value, and a band of one SD around it that stays on the axis."""
     return table.filter(pl.col(value).is_not_nan()).with_columns(
-        low=(pl.col(value) - pl.col(sd)).clip(least),
-        high=(pl.col(value) + pl.col(sd)).clip(upper_bound=most),
+        low=(pl.col(value) - pl.col("sd")).clip(least),
+        high=(pl.col(value) + pl.col("sd")).clip(upper_bound=most),
     )
 
 
 def _prompts(result: Fairness, answers: Sequence[str]) -> str:
     """The number of prompts with these answers at the checkpoint with most, and of orders."""
-    counts = result.average_rank.filter(pl.col("gold").is_in(list(answers)))
+    counts = result.counts.filter(pl.col("gold").is_in(list(answers)))
     prompts = counts.group_by(CHECKPOINT).agg(pl.col("prompts").sum())["prompts"].to_list()
-    orders = max(result.checkpoints["orders"].to_list())
+    orders = max(result.counts["orders"].to_list())
     text = counted(max(prompts), "prompt")
     return text if orders == 1 else f"{text} in {orders} option orders"

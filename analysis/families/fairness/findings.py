@@ -8,8 +8,8 @@ import polars as pl
 from logitbank.analysis.families.fairness.metric import Fairness
 from logitbank.analysis.families.fairness.tables import MANN_WHITNEY, WILCOXON
 from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.frames.gender_answers import LABELS
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.series import (
     UNTRAINED,
     Curve,
@@ -19,7 +19,6 @@ from logitbank.analysis.results.series import (
     change_findings,
     from_row,
     missing_text,
-    sample,
     series_name,
 )
 from logitbank.analysis.stats.change_points import ALPHA
@@ -43,18 +42,16 @@ def findings(result: Fairness) -> list[Finding]:
 
 def _known_gaps(result: Fairness) -> pl.DataFrame:
     """The checkpoints with a gap, each with its sample size as text, `n`."""
-    gendered = result.average_rank.filter(pl.col("gold").is_in(LABELS[:2]))
-    prompts = gendered.group_by(CHECKPOINT).agg(pl.col("prompts").sum())
-    gap = sample(result.gap, result.checkpoints).join(
-        prompts, on=CHECKPOINT, nulls_equal=True, maintain_order="left"
-    )
-    known = gap.filter(pl.col("gap").is_not_nan())
+    gendered = result.counts.filter(pl.col("gold").is_in(LABELS[:2]))
+    counts = gendered.group_by(CHECKPOINT).agg(pl.col("prompts").sum(), pl.col("orders").max())
+    gap = result.gap.join(counts, on=CHECKPOINT, nulls_equal=True, maintain_order="left")
+    known = gap.filter(pl.col("delta").is_not_nan()).with_columns(size=pl.col("delta").abs())
     return known.with_columns(n=pl.Series([*map(_n, known.to_dicts())], dtype=pl.String))
 
 
 def _n(row: Row) -> str:
     orders = f", {row['orders']} option orders" if row["orders"] > 1 else ""
-    prompts, sentences = counted(row["prompts"], "prompt"), counted(row["sentences"], "sentence")
+    prompts, sentences = counted(row["prompts"], "prompt"), counted(row["clusters"], "sentence")
     return f"{prompts} ({sentences}){orders}{missing_text(row['missing'])}"
 
 
@@ -69,11 +66,11 @@ def _headline(result: Fairness, gap: pl.DataFrame) -> Finding:
     """
     change = _largest_change(result.change_points)
     last = gap.group_by("model", "run", maintain_order=True).last()
-    row = last.sort("gap", descending=True).row(0, named=True) if change is None else change
+    row = last.sort("size", descending=True).row(0, named=True) if change is None else change
     several = gap.select("model", "run").n_unique() > 1
     name = f"{series_name(row)}: gap" if several else "The gender gap"
     if change is None:
-        value = formatted(row["gap"], ".2f")
+        value = formatted(row["size"], ".2f")
         verb = f"is {value} at {step_name(row['step'])}"
     else:
         verb = _changed(change)
@@ -125,22 +122,17 @@ def _series(result: Fairness, name: str, gap: pl.DataFrame) -> Iterator[Finding]
     change = _largest_change(changes)
     earlier = gap if change is None else gap.filter(pl.col("step") < change["earliest"])
     if len(earlier):
-        largest = earlier.row(int(earlier["gap"].arg_max() or 0), named=True)
+        largest = earlier.row(int(earlier["size"].arg_max() or 0), named=True)
         when = "" if change is None else " before the change"
-        if largest["gap"] > last["gap"] or change is not None:
+        if largest["size"] > last["size"] or change is not None:
             yield replace(delta, what=f"{name}Largest gap{when}, Δ").at(largest)
-    tests = _of(result.tests, last).filter(pl.col("p").is_not_nan())
-    jsd_p = tests.filter(measure="jsd_p", test=MANN_WHITNEY)
-    paired = jsd_p.with_columns(
-        common=pl.when(pl.col("from_baseline").is_nan()).then(0).otherwise("sentences")
-    )
-    yield from Curve(paired, "difference", f"{name}Δ", last["n"], figure="gap").change()
+    yield from delta.change()
     if len(gap.drop_nulls("step")) > 1:
         yield from change_findings(changes, f"{name}Δ", form="+.3f", figure="gap", series=series)
     yield from _ranks(result, name, last)
     yield from _best_rank(result, name, last)
-    wilcoxon = tests.filter(measure="jsd_p", test=WILCOXON)
-    yield from _tested(result, name, jsd_p, wilcoxon)
+    tests = _of(result.tests, last).filter(pl.col("p").is_not_nan(), measure="jsd_p")
+    yield from _tested(name, tests.filter(test=MANN_WHITNEY), tests.filter(test=WILCOXON))
 
 
 def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
@@ -148,19 +140,21 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
 
     The interval of an Average Rank is too short to be given, as ranks are very skewed.
     """
-    ranks = _of(result.average_rank, last).filter(
-        pl.col("gold").is_in(LABELS[:2]), pl.col("average_rank").is_not_nan()
-    )
-    if ranks.is_empty():
-        return
-    steps = ranks.partition_by("step", maintain_order=True)
-    first, end = steps[0], steps[-1]
-    sizes = (f"{count:,} {gold}" for count, gold in end.select("prompts", "gold").rows())
-    n = f"{' and '.join(sizes)} prompts"
-    for title, column in (
-        ("Average Rank of the correct answer", "average_rank"),
-        ("Geometric mean rank", "geometric_rank"),
+    counts = _of(result.counts, last).filter(pl.col("gold").is_in(LABELS[:2]))
+    for title, table, column in (
+        ("Average Rank of the correct answer", result.average_rank, "average_rank"),
+        ("Geometric mean rank", result.geometric_rank, "geometric_rank"),
     ):
+        ranks = _of(table, last).filter(
+            pl.col("gold").is_in(LABELS[:2]), pl.col(column).is_not_nan()
+        )
+        if ranks.is_empty():
+            return
+        steps = ranks.partition_by("step", maintain_order=True)
+        first, end = steps[0], steps[-1]
+        own = end.join(counts, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left")
+        sizes = (f"{count:,} {gold}" for count, gold in own.select("prompts", "gold").rows())
+        n = f"{' and '.join(sizes)} prompts"
         yield Finding(
             text=f"{name}{title} at {step_name(end['step'][0])}: {_each(end, column)}",
             n=n, baseline=_at(_each(first, column), first["step"][0]) if len(steps) > 1 else "",
@@ -175,7 +169,11 @@ def _best_rank(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
         ("Average Rank of “{}”, best at {}", result.average_rank, "average_rank", -1),
         ("Accuracy of “{}”, highest at {}", result.accuracy, "accuracy", 1),
     ):
-        rows = _of(table, last).filter(pl.col(column).is_not_nan(), gold=answer)
+        rows = (
+            _of(table, last)
+            .filter(pl.col(column).is_not_nan(), gold=answer)
+            .join(result.counts, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left")
+        )
         if len(rows) < 2:
             continue
         best = rows.row(int((sign * rows[column]).arg_max() or 0), named=True)
@@ -219,9 +217,7 @@ def _neutral(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
         yield Finding(text=text, **facts)
 
 
-def _tested(
-    result: Fairness, name: str, published: pl.DataFrame, paired: pl.DataFrame
-) -> Iterator[Finding]:
+def _tested(name: str, published: pl.DataFrame, paired: pl.DataFrame) -> Iterator[Finding]:
     """At how many checkpoints male and female answers differ, and how much at the last one."""
     if published.is_empty():
         return
@@ -275,5 +271,5 @@ def _counts(result: Fairness) -> Iterator[Finding]:
         ),
         ("inexact", "Ranks that are lower bounds, counted among rounded scores"),
     ):
-        if count := int(result.average_rank[column].sum()):
+        if count := int(result.counts[column].sum()):
             yield Finding(text=text, value=count, form=",.0f", figure="average_rank")

@@ -1,7 +1,7 @@
 """Fairness dynamics of gender prediction: Average Rank, accuracy, JSD-P and the gender gap.
 
-Frames in, frames out: the scan of a bank becomes a handful of tidy tables. After arXiv 2506.01709;
-every departure is named where it happens.
+Items in, tables out: measures of the answers of WinoBias, and what the paper needs beyond them.
+After arXiv 2506.01709; every departure is named where it happens.
 """
 
 from collections.abc import Mapping
@@ -9,37 +9,30 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from logitbank.analysis.families.fairness import DELTA, FAMILY
+from logitbank.analysis.families.fairness import (
+    ACCURACIES,
+    DELTA,
+    FAMILY,
+    GEOMETRIC_RANKS,
+    RANKS,
+    THREE_WAY,
+)
 from logitbank.analysis.families.fairness.tables import (
-    PARTS,
-    RANK_DIFFERENCE,
-    RESULT,
     SEED,
-    accuracy_table,
     change_table,
-    coverage,
+    count_table,
     gap_changes,
-    gap_draws,
-    gap_table,
     gender_tests,
     jsd_table,
     model_tests,
-    rank_table,
 )
-from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.gender_answers import (
-    Answers,
-    has_genders,
-    read_winobias,
-)
+from logitbank.analysis.frames.gender_answers import LABELS, has_genders, read_winobias
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.frames.score_arrays import LABELS
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.significance import prepare_tests
-from logitbank.analysis.stats.summary import ALL, measures_table, summarise
+from logitbank.analysis.stats.measure import Measure, View
+from logitbank.analysis.stats.summary import ALL, measures_table
 from logitbank.errors import UsageError
 
 SPECIFIED = {
@@ -53,25 +46,15 @@ SPECIFIED = {
 class Fairness(Result):
     """Results of `fairness_metric`: tidy tables, one row per checkpoint and group.
 
-    Every table begins with model, run and step; step is null for a release. `low` and `high` are
-    95 % t intervals clustered by sentence, NaN for fewer than ten of them (`sentences`); `sd` is
-    the deviation between option orders (ddof 1).
-    JSD-P and Δ are scaled to [0, 1] and [−1, 1]; columns that end in `_nats` are in nats.
+    Every table begins with model, run and step; step is null for a release. JSD-P and Δ are scaled
+    to [0, 1] and [−1, 1].
     """
 
     measures: pl.DataFrame
-    """Every measure of the family, as `summarise` returns them."""
-    checkpoints: pl.DataFrame
-    """Prompts and option orders of each checkpoint, and how many expected scores are missing."""
-    average_rank: pl.DataFrame
-    """Average Rank per gold option, with the number of tied and of inexact gold ranks; and the
-    geometric mean rank, exp of the mean of ln rank, each prompt averaged over its orders first."""
-    accuracy: pl.DataFrame
-    """Gold token the only maximum over the vocabulary; `three_way_accuracy` over the options."""
+    """Every measure of the family, as `summarise` returns them: an item is a prompt in one option
+    order, a cluster a sentence, and `sd` the deviation between option orders (ddof 1)."""
     jsd_parts: pl.DataFrame
-    """Mean JSD-P for every gold × option."""
-    gap: pl.DataFrame
-    """delta = JSD-P(female | gold female) − JSD-P(male | gold male), and its absolute value."""
+    """Mean JSD-P for every gold × option, also in nats."""
     change: pl.DataFrame
     """Fairness increase in percent against the first and the previous step."""
     tests: pl.DataFrame
@@ -81,22 +64,26 @@ class Fairness(Result):
     """Two models on neutral prompts, likewise; no rows for one model, or more than two."""
     change_points: pl.DataFrame
     """Change points of delta: their steps, levels and p values against random walks."""
+    counts: pl.DataFrame
+    """Per gold option: prompts, option orders, and how many gold ranks are tied or inexact."""
     settings: Mapping[str, str | int | bool | None]
     """The choices that made these numbers."""
     specified: pl.DataFrame | None = None
     """Mean probability of " specified" after " not", per gold option and for `all`; t intervals
     clustered by sentence. None without the prompts that ask it."""
 
+    gap = View(DELTA)
+    average_rank = View(*RANKS, by="gold")
+    geometric_rank = View(*GEOMETRIC_RANKS, by="gold")
+    accuracy = View(*ACCURACIES, by="gold")
+    three_way_accuracy = View(*THREE_WAY, by="gold")
 
-def fairness_metric(
-    scores: Scores,
-    *,
-    bootstrap: int = 1000,
-) -> Fairness:
+
+def fairness_metric(scores: Scores, *, bootstrap: int = 1000) -> Fairness:
     """Every fairness table of a prompt set such as WinoBias.
 
-    A checkpoint's numbers are over the prompts that the bank has for it; `checkpoints` counts
-    the missing ones, under each order. All arithmetic is float64.
+    A checkpoint's numbers are over the prompts that the bank has for it; `missing` counts the
+    others, under each order. All arithmetic is float64.
 
     Parameters
     ----------
@@ -120,30 +107,17 @@ def fairness_metric(
     """
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative: use 0 or more resamples.")
-    prepare_tests()
     answers = read_winobias(scores.of(scores.sets[0]))
     measures = measures_table(answers.items, FAMILY.measures)
-    summary = pl.concat([
-        measures, summarise(answers.items, [RANK_DIFFERENCE]),
-        summarise(answers.items, PARTS, changes=False),
-    ])  # fmt: skip
-    gap = gap_table(answers, summary)
-    tests = gender_tests(answers, summary)
-    comparison = model_tests(answers)
-    if comparison is None:
-        names = tests.clear().with_columns(other_model="model", option="measure")
-        comparison = names.select("model", "other_model", "run", "step", "option", *RESULT)
+    gap = Fairness.gap.of(measures)
     return Fairness(
         measures=measures,
-        checkpoints=coverage(answers),
-        average_rank=rank_table(answers, summary),
-        accuracy=accuracy_table(answers),
-        jsd_parts=jsd_table(answers, summary),
-        gap=gap,
+        jsd_parts=jsd_table(answers.items),
         change=change_table(gap),
-        tests=tests,
-        comparison=comparison,
-        change_points=gap_changes(gap, gap_draws(answers, bootstrap)),
+        tests=gender_tests(answers, gap),
+        comparison=model_tests(answers),
+        change_points=gap_changes(answers, gap, bootstrap),
+        counts=count_table(answers),
         settings={"bootstrap": bootstrap, "seed": SEED},
         specified=specified_table(scores.of(*asked)) if (asked := scores.sets[1:]) else None,
     )
@@ -154,26 +128,6 @@ def read_items(source: Scores) -> Items:
     the vocabulary and of the options. None for other options.
     """
     return read_winobias(source).items if has_genders(source) else gather_items([])
-
-
-def gap_and_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Floats]:
-    """The table of Δ, and its draws (b, c)."""
-    gap = gap_table(answers, summarise(answers.items, [DELTA], changes=False))
-    return gap, gap_draws(answers, resamples)
-
-
-def gendered_answers(jsd_parts: pl.DataFrame) -> pl.DataFrame:
-    """The rows of JSD-P of the correct answer, for the answers male and female."""
-    return jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != LABELS.neutral)
-
-
-def answer_jsd_p(answers: Answers) -> pl.DataFrame:
-    """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
-    own = [each for each in PARTS if each.name == each.group != LABELS.neutral]
-    table = gendered_answers(jsd_table(answers, summarise(answers.items, own, changes=False)))
-    return table.select(
-        *CHECKPOINT, pl.col("gold").alias("group"), pl.col("jsd_p").alias("value"), "low", "high"
-    )
 
 
 def specified_table(source: Scores) -> pl.DataFrame:

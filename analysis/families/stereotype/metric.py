@@ -10,8 +10,9 @@ from functools import partial
 
 import polars as pl
 
-from logitbank.analysis.families.fairness.metric import answer_jsd_p, gap_and_draws
-from logitbank.analysis.families.fairness.tables import gap_changes
+from logitbank.analysis.families.fairness import DELTA
+from logitbank.analysis.families.fairness.metric import Fairness
+from logitbank.analysis.families.fairness.tables import answer_jsd_p, gap_changes
 from logitbank.analysis.families.stereotype.tables import (
     SCHEMA,
     TYPE,
@@ -28,6 +29,7 @@ from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError, UsageError
 
 PRONOUNS = ("sentence_id", "order", "type")
@@ -115,13 +117,13 @@ def stereotype_metric(scores: Scores, *, bootstrap: int = 0) -> StereotypeAccura
     if not gendered:
         return StereotypeAccuracy(measures, table, settings)
     answers = read_winobias(gendered[0])
-    gap, draws = gap_and_draws(answers, bootstrap)
-    changes = with_extremes(gap_changes(gap, draws), gap)
+    gap = Fairness.gap.of(summarise(answers.items, [DELTA], changes=False))
+    changes = with_extremes(gap_changes(answers, gap, bootstrap), gap)
     return StereotypeAccuracy(
         measures,
         table,
         settings,
-        answer_jsd_p(answers).rename({"value": "jsd_p"}),
+        answer_jsd_p(answers.items).rename({"value": "jsd_p"}),
         pl.concat(over_changes(each, changes) for each in shares),
     )
 

@@ -166,11 +166,11 @@ def with_extremes(changes: pl.DataFrame, gap: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for row in changes.join(found, on=["model", "run"], how="anti").iter_rows(named=True):
         steps = gap.filter(
-            pl.col("step") >= (row["from_step"] or 0), pl.col("gap").is_not_nan(),
+            pl.col("step") >= (row["from_step"] or 0), pl.col("delta").is_not_nan(),
             model=row["model"], run=row["run"],
         )  # fmt: skip
         if len(steps):
-            sizes = steps["gap"]
+            sizes = steps["delta"].abs()
             ends = steps[[sizes.arg_min() or 0, sizes.arg_max() or 0]].sort("step")
             names = ("earliest", "latest", "mean_before", "mean_after")
             values = (*ends["step"], *ends["delta"])

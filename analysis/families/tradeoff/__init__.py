@@ -68,7 +68,7 @@ def tradeoff(
     import polars as pl
 
     from logitbank.analysis.families.fairness import DELTA
-    from logitbank.analysis.families.fairness.metric import answer_jsd_p
+    from logitbank.analysis.families.fairness.tables import answer_jsd_p
     from logitbank.analysis.families.lambada import FAMILY as LAMBADA_FAMILY
     from logitbank.analysis.families.lambada.metric import read_items
     from logitbank.analysis.families.lm_eval.metric import ANY, task_items
@@ -115,7 +115,8 @@ def tradeoff(
         pair=pair,
     )
     return make_study(
-        FAMILY, replace(result, parts=answer_jsd_p(answers)), Scores(opened, tuple(read), models),
+        FAMILY, replace(result, parts=answer_jsd_p(answers.items)),
+        Scores(opened, tuple(read), models),
         missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for _, path in files],
     )  # fmt: skip

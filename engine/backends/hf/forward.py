@@ -1,12 +1,14 @@
 """The forward pass of a batch: inputs on the device, logits of its queries, heads in float32."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
 import transformers
 
 from logitbank.engine.backends.hf.batches import Batch, Input
+from logitbank.engine.backends.hf.last_layer import LastLayer
 from logitbank.engine.backends.hf.model import output_logits
 from logitbank.engine.backends.hf.packed import added_mask, packed_inputs
 from logitbank.engine.backends.hf.packs import Pack
@@ -33,6 +35,7 @@ class Forward:
         self._model, self._device, self._dtype = model, device, dtype
         self._causal = settings.task == "causal"
         self.head = SelectingHead(model, batch_invariant=settings.deterministic)
+        self._last_layer = LastLayer(model)
         self.heads: dict[Head, SelectingHead | ClassHead]
         self.heads = {"next_token" if self._causal else "mask": self.head}
         if settings.next_sentence:
@@ -48,7 +51,10 @@ class Forward:
             assert hidden is not None
             return logits[rows], hidden[rows]
         self.head.select(rows=rows, positions=positions)
-        logits = output_logits(self._model(**self._inputs(batch)), head)
+        # The trial of packing compares this with all positions of each context alone.
+        some = self._last_layer.only(rows, positions) if batch.packed else nullcontext()
+        with some:
+            logits = output_logits(self._model(**self._inputs(batch)), head)
         if logits.dim() == 3:  # the model has no head that can be replaced
             return logits[rows, positions], None
         return logits, self.head.hidden

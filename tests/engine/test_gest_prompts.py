@@ -1,20 +1,23 @@
 """GEST's prompts, and the scores of a causal and a masked model against plain transformers."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 import torch
 
+import logitbank
 from logitbank.analysis.families.gest import gest
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.known.gest import DATASET
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.prompts.values import Encoder
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import PromptError
+from logitbank.errors import PromptError, UsageError
 from logitbank.store import Bank
 from tests.support.checkpoints import (
     MASK_ID,
@@ -186,9 +189,126 @@ def test_two_versions_of_sentences_in_a_file(tmp_path: Path, masked: bool) -> No
     )
     by_version = {row[:2]: row[2] for row in sums.rows()}
     found = scores(tmp_path / "b.zarr")
-    assert [row[:2] for row in found] == [(1, 0), (1, 1)]
+    assert [row[:2] for row in found] == [(1, 1), (1, 2)]
     for _, i, score in found:
         assert score == pytest.approx(by_version[i, "male"] - by_version[i, "female"])
     path.write_text("masculine,feminine,stereotype\na,a,3\nb,c,17\n")
     with pytest.raises(PromptError, match=r"(?s)not two versions .*stereotype is '?17"):
         prompt_set(f"gest:file={path}")
+
+
+EUROGEST = """,GEST_ID,Source,Neutral,Masculine,Feminine,Stereotype_ID
+0,3,I am calm,,{0} calm he,{0} calm she,8.0
+1,7,I sing,{0} sings.,,,5.0
+2,9,I run,"{0} runs, fast!",,,16.0
+"""
+"""The layout of EuroGEST's files; the sentences are invented."""
+SCAFFOLDS = """,German,Finnish
+he said,sagte er,sanoi
+she said,sagte sie,sanoi
+the man said,sagte der Mann,mies sanoi
+the woman said,sagte die Frau,nainen sanoi
+"""
+
+
+def euro_folder(folder: Path) -> Path:
+    (folder / "euro").mkdir()
+    for language in ("German", "Finnish"):
+        (folder / "euro" / f"{language}.csv").write_text(EUROGEST.format(language.lower()))
+    (folder / "prompt_scaffolds.csv").write_text(SCAFFOLDS)
+    return folder / "euro"
+
+
+def texts(made: PromptSet) -> dict[tuple[object, ...], str]:
+    keys = ("language", "sentence_id", "stereotype_id", "template", "version")
+    return {tuple((each.columns or {})[key] for key in keys): each.text for each in made.prompts}
+
+
+def test_a_folder_of_eurogest_has_every_language_and_quotes_what_has_no_gender(
+    tmp_path: Path,
+) -> None:
+    folder = euro_folder(tmp_path)
+    (tmp_path / "punc_map.json").write_text('{"Finnish": ["«", "»"]}')
+    found = texts(prompt_set(f"gest:file={folder},templates={tmp_path}/prompt_scaffolds.csv"))
+    assert found["German", 3, 8, 1, "male"] == "german calm he"
+    assert found["German", 3, 8, 1, "female"] == "german calm she"
+    assert found["German", 7, 5, 2, "male"] == '"german sings", sagte er'
+    assert found["German", 7, 5, 3, "female"] == '"german sings", sagte die Frau'
+    assert found["German", 9, 16, 2, "female"] == '"german runs, fast", sagte sie'
+    assert found["Finnish", 9, 16, 3, "male"] == "«finnish runs, fast» mies sanoi"
+    by_template = {key[0]: [k[3] for k in found if k[0] == key[0]] for key in found}
+    assert {name: sorted({*numbers}) for name, numbers in by_template.items()} == {
+        "German": [1, 2, 3], "Finnish": [1, 3],  # in Finnish both pronouns are equal
+    }  # fmt: skip
+    as_json = {"he said": {"German": "er"}, "she said": {"German": "sie"},
+               "the man said": {"German": "M"}, "the woman said": {"German": "F"}}  # fmt: skip
+    (tmp_path / "own.json").write_text(json.dumps(as_json))
+    one = texts(prompt_set(f"gest:file={folder}/German.csv,templates={tmp_path}/own.json"))
+    assert one["German", 7, 5, 3, "male"] == '"german sings", M'
+    with pytest.raises(PromptError, match="lacks phrases for Finnish"):
+        prompt_set(f"gest:file={folder},templates={tmp_path}/own.json")
+
+
+def test_without_phrases_the_sentences_with_gender_are_read(tmp_path: Path) -> None:
+    folder = euro_folder(tmp_path)
+    made = prompt_set(f"gest:file={folder}")
+    assert {key[3] for key in texts(made)} == {1}
+    assert "4 sentences without grammatical gender left out" in made.warnings[-1]
+    path = tmp_path / "Danish.csv"
+    path.write_text("GEST_ID,Source,Neutral,Stereotype_ID\n3,I sing,jeg,8.0\n")
+    with pytest.raises(PromptError, match="only 1 sentence without grammatical gender"):
+        prompt_set(f"gest:file={path}")
+    for text, message in (("language=de", "of a file"), (f"file={folder},language=de", "folder")):
+        with pytest.raises(UsageError, match=message):
+            prompt_set(f"gest:{text}")
+
+
+def test_the_nine_languages_of_gest_are_in_one_file(tmp_path: Path) -> None:
+    """Two translators who agree make one pair."""
+    path = tmp_path / "gender_variants.csv"
+    path.write_text(
+        "translator,language,original,stereotype,male,female\n"
+        "one,sk,I sing,5,spieval som,spievala som\ntwo,sk,I sing,5,spieval som,spievala som\n"
+        "two,sk,I run,8,bezal som,bezala som\none,pl,I sing,5,spiewalem,spiewalam\n"
+    )
+    found = texts(prompt_set(f"gest:file={path}"))
+    assert {key[:3]: text for key, text in found.items() if key[4] == "male"} == {
+        ("sk", 0, 5): "spieval som", ("sk", 2, 8): "bezal som", ("pl", 3, 5): "spiewalem",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_rates_of_languages_are_in_the_table_of_measures(tmp_path: Path, masked: bool) -> None:
+    suite = tmp_path / "suite" / "step0"
+    make_checkpoint(suite, seed=0, architecture="bert" if masked else "gpt_neox")
+    (write_masked_tokenizer if masked else write_tokenizer)(suite)
+    (tmp_path / "euro").mkdir()
+    rows = [f"{at},,he was {a},she was {a},{k}" for at, (a, k) in
+            enumerate([("the nurse", 3), ("tired", 8), ("the teacher", 16)])]  # fmt: skip
+    for language in ("A", "B"):
+        own = rows if language == "A" else rows[:2]
+        text = "\n".join(["GEST_ID,Neutral,Masculine,Feminine,Stereotype_ID", *own, ""])
+        (tmp_path / "euro" / f"{language}.csv").write_text(text)
+    made = prompt_set(f"gest:file={tmp_path / 'euro'}")
+    extract(
+        tmp_path / "b.zarr", suites=str(tmp_path / "suite"), prompts=made, engine="transformers"
+    )
+    study = logitbank.gest(tmp_path / "b.zarr")
+    by_sentence = {
+        (row["language"], row["sentence_id"]): row["score"]
+        for row in study.tables["sentences"].filter(template="all").to_dicts()
+    }
+    rates = study.tables["measures"].filter(measure="rate", template="all")
+    found = {row["language"]: (row["value"], row["items"]) for row in rates.to_dicts()}
+    s = by_sentence
+    a = (s["A", 1] + s["A", 2]) / 2 - s["A", 0]
+    b = s["B", 1] - s["B", 0]
+    tired = (s["A", 1] + s["B", 1]) / 2
+    women = (s["A", 0] + s["B", 0]) / 2
+    assert found == {
+        "all": (pytest.approx((tired + s["A", 2]) / 2 - women), 5),
+        "A": (pytest.approx(a), 3), "B": (pytest.approx(b), 2),
+    }  # fmt: skip
+    assert set(study.charts) == {"rate", "stereotypes", "languages"}
+    assert any("highest: " in str(each) for each in study.findings)
+    assert {*study.tables["rates"]["language"]} == {"all", "A", "B"}

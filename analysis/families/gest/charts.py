@@ -17,18 +17,35 @@ from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.gest import ABOUT_WOMEN, ALL
 from logitbank.analysis.families.gest.metric import Gest
-from logitbank.analysis.families.gest.tables import RATE
+from logitbank.analysis.families.gest.tables import RATE, of_all, of_each
 from logitbank.wording import step_name
 
 MEAN = "mean of templates"
 
 
 def charts(result: Gest) -> dict[str, Chart]:
-    """`rate`, and `stereotypes`."""
+    """`rate`, and `stereotypes`; `languages` if there are several."""
+    rates = result.rates.filter(part=RATE)
+    languages = of_each(rates).filter(template=ALL)
     return {
-        "rate": _rate(with_series(result.rates.filter(part=RATE))),
-        "stereotypes": _stereotypes(with_series(result.stereotypes.filter(template=ALL))),
+        "rate": _rate(with_series(of_all(rates))),
+        "stereotypes": _stereotypes(with_series(of_all(result.stereotypes).filter(template=ALL))),
+        **({"languages": _languages(with_series(languages))} if len(languages) else {}),
     }
+
+
+def _languages(table: pl.DataFrame) -> Chart:
+    measure = Measure("score", "Stereotype rate (nats)")
+    tooltip = {"Language": "language", "Model": SERIES, "Rate": "score", "Sentences": "sentences"}
+    chart = at_checkpoint(
+        table, lambda rows: dots(rows, table, measure, "language", tooltip=tooltip)
+    )
+    caption = (
+        f"Stereotype rate of each language at {step_name(drawn_checkpoint(table))}: 0 is no "
+        f"stereotype. Bars: 95% confidence intervals. "
+        f"{sample_size(table['sentences'], 'sentence')} of a language."
+    )
+    return titled(chart, "Stereotype rate by language", caption)
 
 
 def _rate(table: pl.DataFrame) -> Chart:

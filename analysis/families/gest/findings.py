@@ -7,7 +7,7 @@ import polars as pl
 
 from logitbank.analysis.families.gest import ALL
 from logitbank.analysis.families.gest.metric import Gest
-from logitbank.analysis.families.gest.tables import RATE
+from logitbank.analysis.families.gest.tables import RATE, of_all, of_each
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
@@ -19,14 +19,26 @@ N = size("sentences", missing="version")
 
 def findings(result: Gest) -> list[Finding]:
     """A headline, then each model and run: the rate in nats and as published, and stereotypes."""
-    rates = result.rates.filter(part=RATE)
+    rates = of_all(result.rates).filter(part=RATE)
     overall = sample(rates.filter(template=ALL), result.checkpoints)
     if overall.is_empty():
         return [Finding(text="There is no sentence with all templates of both kinds.")]
     found = [_headline(overall)]
     for name, rows in by_series(overall):
-        found += _series(name, rows, rates, result.stereotypes)
+        found += _series(name, rows, rates, of_all(result.stereotypes))
+        found += _languages(name, rows, of_each(result.rates).filter(part=RATE, template=ALL))
     return found
+
+
+def _languages(name: str, rows: pl.DataFrame, rates: pl.DataFrame) -> Iterator[Finding]:
+    """The languages with the lowest and the highest rate at the last checkpoint."""
+    now = same_as(rows.row(-1, named=True), CHECKPOINT)
+    own = rates.filter(now).sort("score", maintain_order=True)
+    what = f"{name}Stereotype rate (nats)"
+    rate = Curve(own, "score", what, size("sentences"), "+.3f", "languages", "0 is no stereotype")
+    for end, index in (("lowest", 0), ("highest", -1)) if len(own) > 1 else ():
+        row = own.row(index, named=True)
+        yield rate.at(row, f", {end}: {row['language']},")
 
 
 def _headline(overall: pl.DataFrame) -> Finding:

@@ -36,9 +36,10 @@ COLUMNS = ("sentence_id", "stereotype_id", "template", "version", "score_kind")
 VERSIONS = ("male", "female")
 SCORES = {
     "model": pl.String, "run": pl.String, "step": pl.Int64, "template": pl.Int8,
-    "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
+    "language": pl.String, "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
 }  # fmt: skip
-"""One row per checkpoint, template and sentence; the score in nats."""
+"""One row per checkpoint, template, language and sentence; the score in nats. The language is null
+if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Gest(Result):
     """Per checkpoint, template and part: of `female` and `male` stereotypes the mean of their
     scores; `rate` is male minus female, and its `published` value is the stereotype rate g_s. With
     intervals (95 %) over sentences. `from_baseline` is the difference from the first checkpoint of
-    the run, `baseline_step`, paired over the `common` sentences."""
+    the run, `baseline_step`, paired over the `common` sentences. With several languages, also per
+    `language`, and for `all` of them."""
     stereotypes: pl.DataFrame
     """The same for each stereotype, its number and name."""
     sentences: pl.DataFrame
@@ -90,7 +92,8 @@ def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = No
     ----------
     Pikuliak et al. 2024, arXiv 2311.18711, and its published code, which computes log10 and
     exponentiates means with base e. Not in the paper: nats, `all`, intervals of rates, paired
-    differences; its intervals of stereotypes are bootstraps.
+    differences; its intervals of stereotypes are bootstraps. Several languages: the mean over all
+    sentences, with those of one English sentence as a cluster.
     """
     parts, coverage = [], []
     if files is not None:
@@ -98,15 +101,20 @@ def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = No
         parts.append(files)
         coverage.append(files.group_by(CHECKPOINT).agg(**counts))
     if scores is not None:
+        if files is not None and "language" in _columns(scores):
+            raise UsageError(
+                "Score files are of English sentences, and the prompts are of several languages. "
+                "Analyse them one after the other."
+            )
         found = scores.map_prompts(
-            lambda sums: (_scores(sums), sums.coverage), *COLUMNS, family=FAMILY.name
+            lambda sums: (_scores(sums), sums.coverage), *_columns(scores), family=FAMILY.name
         )
         parts += [of_frame for of_frame, _ in found]
         coverage += [of_frame for _, of_frame in found]
     sentences = gather_items(map(items, parts))
     if np.isnan(sentences.values).all():
         raise BankError("No sentence has scores of both versions. Extract the rest first.")
-    summary = measures_table(sentences, MEASURES)
+    summary = measures_table(sentences, MEASURES, within=["template"])
     return Gest(
         measures=summary,
         rates=rates(summary),
@@ -120,9 +128,17 @@ def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = No
 def read_items(source: Scores) -> Items:
     """The mean over templates of each sentence."""
     found = source.map_prompts(
-        lambda sums: items(_scores(sums)).filter(template=ALL), *COLUMNS, family=FAMILY.name
-    )
+        lambda sums: items(_scores(sums)).filter(template=ALL),
+        *_columns(source), family=FAMILY.name,
+    )  # fmt: skip
     return gather_items(part.drop("template") for part in found)
+
+
+def _columns(source: Scores) -> tuple[str, ...]:
+    """The columns that are read; with that of the language if there are several."""
+    several = "language" in source.columns and len(source.expected_rows(["language"]).unique(
+        "language")) > 1  # fmt: skip
+    return (*COLUMNS, *["language"] * several)
 
 
 def _scores(prompts: PromptSums) -> pl.DataFrame:
@@ -133,6 +149,8 @@ def _scores(prompts: PromptSums) -> pl.DataFrame:
         _refuse(invalid, f"{{{name}}} is an invalid {name}")
     mean = pl.when(pl.col("score_kind") == "masked").then(pl.col("pieces")).otherwise(1)
     key = [name for name in SCORES if name != "score"]
+    if "language" not in rows.columns:
+        rows = rows.with_columns(language=pl.lit(None, pl.String))
     logprobs = rows.with_columns(pl.col("logprob") / mean)
     male, female = (logprobs.filter(version=v).select(*key, "logprob") for v in VERSIONS)
     both = male.join(
@@ -194,7 +212,7 @@ def _read_score_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
         )
     columns = {
         "model": name if is_named else match[1], "run": "main", "step": None,
-        "template": int(match[2]) + 1, "sentence_id": range(len(log10)),
+        "template": int(match[2]) + 1, "language": None, "sentence_id": range(len(log10)),
         "stereotype_id": stereotypes, "score": log10 * LN10,
     }  # fmt: skip
     return pl.DataFrame(columns, schema=SCORES)

@@ -9,6 +9,8 @@ from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.summary import BASELINE, last_of_runs
 
 KEYS = [*CHECKPOINT, "template"]
+LANGUAGE = "^language$"
+"""A column of tables about several languages, in which `all` is all of them together."""
 FEMALE, MALE, RATE = "female", "male", "rate"
 """Stereotypes about women, stereotypes about men, and the mean of `male` minus that of `female`."""
 LN10 = float(np.log(10))
@@ -17,26 +19,41 @@ LN10 = float(np.log(10))
 def items(scores: pl.DataFrame) -> pl.DataFrame:
     """Sentences by template, and the mean over templates of sentences that have every one.
 
-    `scores` has model, run, step, template, sentence_id, stereotype_id and score, which is null for
-    a sentence without one.
+    `scores` has model, run, step, template, language, sentence_id, stereotype_id and score, which
+    is null for a sentence without one. In a file of languages, a sentence with grammatical gender
+    has template 1 alone, and any other one the others.
     """
-    templates = pl.col("template").n_unique().over("model")
+    of_language = pl.col("language").is_not_null() & (pl.col("template") == 1)
+    templates = pl.col("template").n_unique().over("model", "language", of_language)
     score = pl.col("score")
+    sentence = ["language", "sentence_id", "stereotype_id"]
     means = (
         scores.with_columns(templates=templates)
-        .group_by(*CHECKPOINT, "sentence_id", "stereotype_id", maintain_order=True)
+        .group_by(*CHECKPOINT, *sentence, maintain_order=True)
         .agg(score.mean(), whole=(score.count() == pl.col("templates").first()))
     )
     means = means.select(
-        *CHECKPOINT, "sentence_id", "stereotype_id", score=pl.when("whole").then("score"),
-        template=pl.lit(ALL),
-    )  # fmt: skip
+        *CHECKPOINT, *sentence, score=pl.when("whole").then("score"), template=pl.lit(ALL)
+    )
     both = pl.concat(
         [scores.select(pl.col(name).cast(dtype) for name, dtype in means.schema.items()), means]
     )
+    several = ["language"] if both["language"].count() else []
     return both.select(
-        *KEYS, part=pl.col("stereotype_id").cast(pl.String), item="sentence_id", value="score"
-    )
+        *KEYS, *several, part=pl.col("stereotype_id").cast(pl.String), item="sentence_id",
+        value="score",
+    )  # fmt: skip
+
+
+def of_all(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows of all languages together."""
+    return table.filter(language=ALL) if "language" in table.columns else table
+
+
+def of_each(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows of single languages; none if there is one."""
+    several = "language" in table.columns
+    return table.filter(pl.col("language") != ALL) if several else table.clear()
 
 
 def tidy(summary: pl.DataFrame) -> pl.DataFrame:
@@ -49,8 +66,10 @@ def tidy(summary: pl.DataFrame) -> pl.DataFrame:
     return (
         summary.filter(pl.col("value").is_not_nan())
         .sort(*CHECKPOINT, template, nulls_last=[*[True] * 3, False], maintain_order=True)
-        .select(*KEYS, "measure", "low", "high", *BASELINE, score="value", sentences="items",
-                **published)
+        .select(
+            *KEYS, LANGUAGE, "measure", "low", "high", *BASELINE, score="value",
+            sentences="items", **published,
+        )
     )  # fmt: skip
 
 
@@ -63,14 +82,14 @@ def rates(summary: pl.DataFrame) -> pl.DataFrame:
     """The measures `FEMALE`, `MALE` and `RATE`."""
     of_sides = summary.filter(pl.col("measure").is_in([FEMALE, MALE, RATE]))
     ordered = tidy(of_sides.sort("measure", maintain_order=True))
-    return ordered.select(*KEYS, pl.col("measure").alias("part"), *COLUMNS)
+    return ordered.select(*KEYS, LANGUAGE, pl.col("measure").alias("part"), *COLUMNS)
 
 
 def stereotypes(summary: pl.DataFrame) -> pl.DataFrame:
     """The measures of single stereotypes."""
     number = pl.col("measure").cast(pl.Int64, strict=False)
     single = tidy(summary.filter(number.is_not_null())).with_columns(stereotype_id=number)
-    return named(single).select(*KEYS, "stereotype_id", "stereotype", side(), *COLUMNS)
+    return named(single).select(*KEYS, LANGUAGE, "stereotype_id", "stereotype", side(), *COLUMNS)
 
 
 def side() -> pl.Expr:
@@ -89,7 +108,7 @@ def last_sentences(items: Items) -> pl.DataFrame:
     template = pl.col("template").cast(pl.Int64, strict=False)
     ordered = rows.sort(*CHECKPOINT, template, "sentence_id", nulls_last=[*[True] * 3, False, True])
     return ordered.select(
-        *KEYS, "sentence_id", "stereotype_id", "stereotype", score="value",
+        *KEYS, LANGUAGE, "sentence_id", "stereotype_id", "stereotype", score="value",
         log10=pl.col("value") / LN10,
     )  # fmt: skip
 

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from logitbank.engine.prompts.datasets import dataset_folder, published
 from logitbank.engine.prompts.findings import read_each
+from logitbank.engine.prompts.known.gest.languages import STEREOTYPES, read_languages
 from logitbank.engine.prompts.known_set import KnownSet, SetOption
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.rows import read_rows
-from logitbank.engine.prompts.scoring import sentence_tokens, target_tokens
+from logitbank.engine.prompts.scoring import target_tokens
 from logitbank.engine.prompts.values import Encoder, Prompt, Scalar, ScoredToken
-from logitbank.errors import PromptError
+from logitbank.errors import PromptError, UsageError
 
 FILE = "gest.csv"
 DATASET = published("gest")
-STEREOTYPES = 16
 
 
 class Template(NamedTuple):
@@ -70,7 +70,9 @@ def word_in_text_tokens(prompt: Prompt, encoder: Encoder) -> Iterator[ScoredToke
         yield ScoredToken(query, ids[i], tokenizer.decode_each([ids[i]])[0], kind="masked")
 
 
-def gest(data: Path | None = None, *, file: str = "", language: str = "") -> PromptSet:
+def gest(
+    data: Path | None = None, *, file: str = "", language: str = "", templates: str = ""
+) -> PromptSet:
     """Both versions of the 3,565 sentences, in two templates (causal) or four (masked models).
 
     Causal models score the last word of a version after the text before it. Masked models score the
@@ -78,19 +80,20 @@ def gest(data: Path | None = None, *, file: str = "", language: str = "") -> Pro
     token. Columns: `sentence_id` (row of the file, from 0), `stereotype_id` (1 to 7 about women, 8
     to 16 about men), `template` (from 1), `version` (male, female).
 
-    A `file` has two versions of each sentence, as EuroGEST has in languages with grammatical gender
-    (arXiv 2506.03867): `masculine`, `feminine` and `stereotype`. Causal models score every token of
-    a version, and masked models each token under its own mask.
+    A `file` has sentences in other languages, as `read_languages` describes. They also have the
+    column `language`.
     """
     if file:
-        return _versions(Path(file), language)
+        return read_languages(Path(file), language, Path(templates) if templates else None)
+    if language or templates:
+        raise UsageError("language and templates are those of a file. Use gest:file=PATH.")
     path = dataset_folder(DATASET, data=data) / FILE
     prompts: list[Prompt] = []
     rows = read_rows(path, ["sentence"])
     read = read_each(path, rows, _sentence, what="sentences", remedy="Use GEST's own file.")
     for number, (sentence, stereotype) in enumerate(read):
-        for kind, templates in (("causal", CAUSAL), ("masked", MASKED)):
-            for index, template in enumerate(templates, 1):
+        for kind, own in (("causal", CAUSAL), ("masked", MASKED)):
+            for index, template in enumerate(own, 1):
                 before, after = (
                     part.replace("{}", sentence) for part in (template.before, template.after)
                 )
@@ -119,44 +122,6 @@ def _sentence(row: Mapping[str, Any]) -> tuple[str, int]:
     return sentence, int(number)
 
 
-def _versions(path: Path, language: str) -> PromptSet:
-    """Both versions of each sentence of a file, in capitals or not."""
-    warnings: list[str] = []
-    fields = ("masculine", "Masculine")
-    rows = read_each(
-        path, read_rows(path, fields, warnings=warnings), _version, what="sentences",
-        remedy="Use the fields masculine, feminine and stereotype.",
-    )  # fmt: skip
-    prompts = tuple(
-        Prompt(
-            f"{number}-{version}",
-            text,
-            columns={
-                "sentence_id": number,
-                "stereotype_id": stereotype,
-                "template": 1,
-                "version": version,
-            },
-            scored=sentence_tokens,
-        )
-        for number, (*texts, stereotype) in enumerate(rows)
-        for version, text in zip(("male", "female"), texts, strict=True)
-    )
-    return PromptSet(f"gest-{language or path.stem}", prompts, warnings=tuple(warnings))
-
-
-def _version(row: Mapping[str, Any]) -> tuple[str, str, int]:
-    """The masculine and feminine version of a sentence, and the number of its stereotype."""
-    values = {name.lower(): value for name, value in row.items()}
-    male, female, number = (values.get(n) for n in ("masculine", "feminine", "stereotype"))
-    if not (isinstance(male, str) and isinstance(female, str)) or male == female:
-        raise PromptError(f"not two versions of a sentence: {male!r} and {female!r}")
-    whole = str(number).removesuffix(".0")
-    if whole not in map(str, range(1, STEREOTYPES + 1)):
-        raise PromptError(f"stereotype is {number!r}; use 1 to {STEREOTYPES}")
-    return male, female, int(whole)
-
-
 KNOWN = KnownSet(
     pattern="gest",
     about="GEST: is a man or a woman quoted, 3,565 sentences of 16 gender stereotypes, for causal "
@@ -166,9 +131,8 @@ KNOWN = KnownSet(
     analysis="gest",
     make=gest,
     options=(
-        SetOption(
-            "file", "PATH", "sentences in a masculine and a feminine version, as EuroGEST has", str
-        ),
+        SetOption("file", "PATH", "EuroGEST's file or folder, or GEST's of nine languages", str),
         SetOption("language", "xx", "the language of this file, by default its name", str),
+        SetOption("templates", "PATH", "EuroGEST's phrases, for sentences without gender", str),
     ),
 )

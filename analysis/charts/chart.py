@@ -21,6 +21,8 @@ from logitbank.wording import counted
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.FacetChart
 SHOWN, BOLD = "shown", "bold"
 """Columns of a crowded chart: the series that it names, and whether a row has a thick line."""
+NAMED = "named"
+"""The column of a crowded plot of dots: whether a row has a colour and an interval."""
 PNG_PPI = 300
 CSS_COLOR = re.compile(
     r"#([0-9a-f]{3}|[0-9a-f]{4}|[0-9a-f]{6}|[0-9a-f]{8})"
@@ -112,6 +114,8 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
     which = [extremes] * any(crowds) + ["medians"] * (not all(crowds))
     if crowds:
         caption = f"{caption} Thick lines: {'; '.join(which)}."
+    if any(NAMED in columns for columns in _columns(chart)):
+        caption = f"{caption} Named: the highest and the lowest on average. Grey: all others."
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
     done: Chart = chart.properties(usermeta=meta)
     # A new one would lay out its parts a second time. Altair keeps what is set as properties.

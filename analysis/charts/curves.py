@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from logitbank.analysis.charts.chart import BOLD, SHOWN, Chart
+from logitbank.analysis.charts.chart import BOLD, NAMED, SHOWN, Chart
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_names
 from logitbank.analysis.charts.theme import MUTED, PALETTE, color_map
@@ -27,6 +27,8 @@ MANY = 25
 """Checkpoints of a series beyond which its line has no points."""
 HEIGHT, PANEL = 160, 95
 """Points of a plot, and of one of three or more that are stacked."""
+BELOW = 6
+"""The most models and runs that have a dot below each other in a row."""
 DASHES = 4
 """The most series that differ in dashes, where colours stand for groups."""
 PATTERNS = ([1, 0], [4, 2], [1, 2])
@@ -276,7 +278,8 @@ def dots(
     category
         Column of the rows, in the order of the table.
     group
-        Column that colours stand for; models and runs are below each other in a row.
+        Column that colours stand for; models and runs are below each other in a row. Of more than
+        `BELOW`, all share a line: grey dots, and the highest and the lowest on average.
     tooltip
         Columns of the tooltip, by their titles.
     reference
@@ -284,27 +287,54 @@ def dots(
     """
     names = table[group].unique(maintain_order=True).to_list()
     rows = table[category].unique(maintain_order=True).to_list()
-    below = group == SERIES and len(names) > 1
+    crowded = group == SERIES and len(names) > BELOW
+    below = group == SERIES and len(names) > 1 and not crowded
     about = measure.about(table, padding=6)
+    y = alt.Y(f"{category}:N", title=None, sort=rows, axis=alt.Axis(labelLimit=140))
+    tips = [column_tooltip(table, name, title) for title, name in tooltip.items()]
     points = base.encode(
-        y=alt.Y(f"{category}:N", title=None, sort=rows, axis=alt.Axis(labelLimit=140)),
-        color=color(group, names),
+        y=y, color=color(group, names),
         yOffset=alt.YOffset(f"{SERIES}:N", sort=names) if below else alt.Undefined,
-    )
+    )  # fmt: skip
+    grey = []
+    if crowded:
+        base, names = _with_named(base, table, measure.column)
+        colors = dict.fromkeys(names[2:], MUTED)
+        points = base.encode(y=y, color=color(SHOWN, names, colors))
+        others = points.transform_filter(f"!datum.{NAMED}").mark_point(
+            filled=True, size=14, opacity=0.5
+        )
+        grey = [others.encode(x=alt.X(f"{measure.column}:Q", **about), tooltip=tips)]
+        points = points.transform_filter(f"datum.{NAMED}")
     line = alt.Chart(pl.DataFrame({"reference": [reference]}, schema={"reference": pl.Float64}))
     layers = [
-        line.mark_rule(strokeDash=[4, 3], color=MUTED).encode(x=alt.X("reference:Q", **about))
+        line.mark_rule(strokeDash=[4, 3], color=MUTED).encode(x=alt.X("reference:Q", **about)),
+        *grey,
     ]
     if measure.band:
         low, high = measure.band
         layers.append(points.mark_rule().encode(x=alt.X(f"{low}:Q", **about), x2=f"{high}:Q"))
     layers.append(
         points.mark_point(filled=True, size=24, opacity=1).encode(
-            x=alt.X(f"{measure.column}:Q", **about),
-            tooltip=[column_tooltip(table, name, title) for title, name in tooltip.items()],
+            x=alt.X(f"{measure.column}:Q", **about), tooltip=tips
         )
     )
     return alt.LayerChart(layer=layers, height=len(rows) * max(14, 8 * len(names) * below))
+
+
+def _with_named(base: alt.Chart, table: pl.DataFrame, column: str) -> tuple[alt.Chart, list[str]]:
+    """A plot with `SHOWN` and `NAMED`; the highest and the lowest series, and the others as one."""
+    mean = pl.col(column).fill_nan(None).mean()
+    means = table.group_by(SERIES, maintain_order=True).agg(mean).drop_nulls()
+    order = means.sort(column, maintain_order=True)[SERIES].to_list()
+    ends = [order[-1], order[0]]
+    others = f"{table[SERIES].n_unique() - len(ends)} others"
+    named = pl.col(SERIES).is_in(ends)
+    base = base.copy()
+    base.data = base.data.with_columns(
+        pl.when(named).then(SERIES).otherwise(pl.lit(others)).alias(SHOWN), named.alias(NAMED)
+    )
+    return base, [*ends, others]
 
 
 def at_checkpoint(table: pl.DataFrame, draw: Callable[[alt.Chart], Chart]) -> Chart:

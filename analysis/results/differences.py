@@ -1,4 +1,4 @@
-"""Which of many models differ: the paired differences of every two at their last checkpoints."""
+"""Which of many models differ, from each other and from no effect, at their last checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,13 +7,19 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.family import Family
-from logitbank.analysis.finding import Finding, signed
+from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import CROWD, series_name
 from logitbank.analysis.stats.significance import holm
-from logitbank.analysis.stats.summary import EPSILON, Design, last_of_runs
+from logitbank.analysis.stats.summary import (
+    EPSILON,
+    Design,
+    last_of_runs,
+    reference_p,
+    summarise,
+)
 from logitbank.wording import counted
 
 LEVEL = 0.05
@@ -31,8 +37,9 @@ def model_differences(
     """The first measure of a family: each model and run minus each later one, over common items.
 
     `p` is that of a paired t test with clusters as units, `p_holm` adjusted for all pairs of a
-    prompt set. None for fewer than `CROWD` models and runs, for measures without items, and for
-    the results of files alone, without a bank.
+    prompt set. A row without another model has the difference from the measure's reference, if it
+    has one, and is adjusted for all models. None for fewer than `CROWD` models and runs, for
+    measures without items, and for the results of files alone, without a bank.
     """
     steps = [table.select(CHECKPOINT) for table in tables if table.columns[:3] == [*CHECKPOINT]]
     if not scores.banks or family.items is None or not family.measures or not steps:
@@ -80,22 +87,36 @@ def _of_set(family: Family, scores: Scores) -> pl.DataFrame | None:
                 "low": np.minimum(*ends), "high": np.maximum(*ends), "p": p, "items": moved.items,
             })
         )  # fmt: skip
-    table = pl.concat(parts).with_columns(prompts=pl.lit(scores.prompts), score=pl.lit(measure.key))
-    adjusted = pl.Series(holm(table["p"].fill_nan(None)), dtype=pl.Float64)
-    return table.with_columns(p_holm=adjusted).select(
-        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
+    tables = [pl.concat(parts)]
+    if measure.reference is not None:
+        now = summarise(items, [measure], changes=False)
+        apart = pl.col("value", "low", "high") - measure.reference
+        alone = now.select("model", "run", apart, "items").rename({"value": "difference"})
+        p = reference_p(design.estimates(items.values), measure)
+        tables.append(alone.with_columns(p=pl.Series(p)))
+    found = pl.concat(
+        [each.with_columns(p_holm=holm(each["p"].fill_nan(None))) for each in tables],
+        how="diagonal",
     )
+    named = found.with_columns(prompts=pl.lit(scores.prompts), score=pl.lit(measure.key))
+    return named.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 
 def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
-    """The largest difference of two models, and how many pairs differ."""
+    """The largest difference of two models, and how many differ, also from the reference."""
     measure = family.measures[0]
+    alone = table.filter(pl.col("other_model").is_null())
+    table = table.filter(pl.col("other_model").is_not_null())
     sizes = table["difference"].abs().fill_nan(-1.0)
     row = table.row(int(sizes.arg_max() or 0), named=True)
     one = series_name(row)
     other = series_name({"model": row["other_model"], "run": row["other_run"]})
     name, pairs = measure.text or measure.name, counted(len(table), "pair")
-    differ = int((table["p_holm"] <= LEVEL).sum())
+    differ, apart = (int((each["p_holm"] <= LEVEL).sum()) for each in (table, alone))
+    from_reference = ""
+    if measure.reference is not None and len(alone):
+        value = formatted(measure.reference, measure.form.lstrip("+"))
+        from_reference = f"{apart:,} of {len(alone):,} models and runs differ from {value}; "
     p = (
         "none"
         if row["p_holm"] is None or row["p_holm"] != row["p_holm"]
@@ -103,7 +124,7 @@ def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
     )
     return Finding(
         text=(
-            f"{name}: {differ:,} of {pairs} of models differ "
+            f"{name}: {from_reference}{differ:,} of {pairs} of models differ "
             f"(adjusted p ≤ {LEVEL}). Largest difference, {one} minus {other}"
         ),
         value=row["difference"], low=row["low"], high=row["high"],

@@ -611,13 +611,37 @@ def share_interval(now: Estimate) -> Interval:
     ----------
     Korn and Graubard 1998, Survey Methodology 24.
     """
+    degrees = np.nan_to_num(now.degrees, nan=1.0)
+    z = np.where(_are_clusters(now), Z95, t_quantile(degrees))
+    return with_enough(wilson(now.value, _worth(now), z), now.clusters)
+
+
+def _worth(now: Estimate) -> Floats:
+    """(c,) how many independent items have the error of a share, as for `share_interval`."""
     p, n = now.value, now.items
     with np.errstate(invalid="ignore", divide="ignore"):
         worth = n * np.fmin(p * (1 - p) / (n - 1) / now.error**2, 1.0)
-    independent = _are_clusters(now)
-    worth = np.where(independent, n, np.where((p == 0) | (p == 1), now.effective, worth))
-    z = np.where(independent, Z95, t_quantile(np.nan_to_num(now.degrees, nan=1.0)))
-    return with_enough(wilson(p, worth, z), now.clusters)
+    return np.where(_are_clusters(now), n, np.where((p == 0) | (p == 1), now.effective, worth))
+
+
+def reference_p(now: Estimate, measure: Measure) -> Floats:
+    """(c,) p of the null hypothesis that a measure has its reference, two-sided.
+
+    A t test; of a share the score test to which Wilson's interval belongs, also with t unless every
+    item is a cluster. NaN for fewer than ten clusters, and without an error.
+    """
+    from scipy.special import stdtr
+
+    assert measure.reference is not None
+    reference = measure.reference / measure.scale
+    error, degrees = now.error, now.degrees
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if measure.share:
+            error = np.sqrt(reference * (1 - reference) / _worth(now))
+            degrees = np.where(_are_clusters(now), np.inf, degrees)
+        t = np.abs(now.value - reference) / np.where(error > EPSILON, error, np.nan)
+        p = 2 * stdtr(degrees, -t)
+    return np.where(now.clusters < FEWEST_CLUSTERS, np.nan, p)
 
 
 def share_difference_interval(now: Estimate, plus: Estimate, minus: Estimate) -> Interval:

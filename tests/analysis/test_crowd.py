@@ -10,8 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 from playwright.sync_api import Browser
-from scipy.stats import ttest_rel
+from scipy.stats import norm, ttest_1samp, ttest_rel
 
+from logitbank.analysis import Family, Items, Scores, gather_items
+from logitbank.analysis import Measure as ItemMeasure
 from logitbank.analysis.charts.chart import bare_spec, chart_caption, titled
 from logitbank.analysis.charts.curves import curves, horizontal, stacked
 from logitbank.analysis.charts.measure import Measure
@@ -19,9 +21,12 @@ from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families import families
 from logitbank.analysis.families.options import options
 from logitbank.analysis.finding import Finding
+from logitbank.analysis.frames.choose import on_request
+from logitbank.analysis.frames.prompt_sums import PromptSums
 from logitbank.analysis.report import prompts
 from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.latex import latex
+from logitbank.analysis.results.studies import measured_study
 from logitbank.store import Bank, CheckpointId
 from tests.support.browser import Opened
 from tests.support.command import Call
@@ -103,6 +108,41 @@ def test_models_of_a_crowd_are_compared_in_pairs(tmp_path: Path) -> None:
     text = str(study.findings[1])
     assert text.startswith(f"Accuracy: {differ} of 36 pairs of models differ (adjusted p ≤ 0.05).")
     assert 0 < differ < 36
+
+
+def test_models_of_a_crowd_are_compared_with_no_effect(tmp_path: Path) -> None:
+    """One-sample t tests by SciPy of a mean, and score tests of a share, over the ten prompts."""
+    bank, last = crowded(tmp_path / "b", 9)
+    shares = np.array([0.3 + (end - 0.3) + np.linspace(-0.02, 0.02, 10) for end in last])
+    for is_share, reference in ((False, 0.45), (True, 0.5)):
+
+        def items(scores: Scores, is_share: bool = is_share) -> Items:
+            def read(sums: PromptSums) -> pl.DataFrame:
+                rows = sums.rows.filter(option="yes")
+                p = pl.col("logprob").exp()
+                value = (p > 0.5).cast(pl.Float64) if is_share else p
+                return rows.select("model", "run", "step", item="prompt_id", value=value)
+
+            return gather_items(scores.map_prompts(read, family="own", by=["option"]))
+
+        family = Family(
+            name="own", title="Own", description="", prompts=on_request, items=items,
+            measures=(ItemMeasure(name="yes", share=is_share, reference=reference),),
+        )  # fmt: skip
+        study = measured_study(family, bank, prompts="parity")
+        table = study.tables["model_differences"]
+        alone = table.filter(pl.col("other_model").is_null())
+        assert len(alone) == 9
+        for row, values in zip(alone.iter_rows(named=True), shares, strict=True):
+            values = np.where(values > 0.5, 1.0, 0.0) if is_share else values
+            assert row["difference"] == pytest.approx(values.mean() - reference, abs=1e-6)
+            z = (values.mean() - reference) / np.sqrt(reference * (1 - reference) / 10)
+            expected = 2 * norm.sf(abs(z)) if is_share else ttest_1samp(values, reference).pvalue
+            assert row["p"] == pytest.approx(expected, rel=1e-3)
+        differ = (alone["p_holm"] <= 0.05).sum()
+        assert 0 < differ < 9
+        text = str(study.findings[1])
+        assert text.startswith(f"yes: {differ} of 9 models and runs differ from {reference:.3f}; ")
 
 
 def test_a_crowd_of_groups_has_one_row_per_model_and_another_table() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GOLD = ("male", "female", "not specified")
 DELTA = Measure(
     name="delta", text="Gender gap Δ", form="+.3f", plus=("jsd_p female | female",),
-    minus=("jsd_p male | male",),
+    minus=("jsd_p male | male",), reference=0.0,
 )  # fmt: skip
 RANKS = tuple(
     Measure(name="average_rank", group=gold, text="Average Rank", plus=(f"rank | {gold}",))

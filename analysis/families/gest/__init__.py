@@ -76,7 +76,14 @@ ALL = "all"
 _NUMBERS = tuple(str(number) for number in range(1, len(NAMES) + 1))
 _WOMEN, _MEN = _NUMBERS[:ABOUT_WOMEN], _NUMBERS[ABOUT_WOMEN:]
 MEASURES = (
-    Measure(name="rate", text="Stereotype rate, nats", form="+.3f", plus=_MEN, minus=_WOMEN),
+    Measure(
+        name="rate",
+        text="Stereotype rate, nats",
+        form="+.3f",
+        plus=_MEN,
+        minus=_WOMEN,
+        reference=0.0,
+    ),
     Measure(name="female", text="Score of stereotypes about women, nats", form="+.3f", plus=_WOMEN),
     Measure(name="male", text="Score of stereotypes about men, nats", form="+.3f", plus=_MEN),
     *(Measure(name=number, plus=(number,)) for number in _NUMBERS),

@@ -77,7 +77,14 @@ FAMILY = Family(
     example="crows-pairs",
     screen={"pairs": columns("score_kind group score low high p_bh pairs neutral")},
     measures=(
-        Measure(name="score", text="Score of pairs, percent", form=".1f", share=True, scale=100.0),
+        Measure(
+            name="score",
+            text="Score of pairs, percent",
+            form=".1f",
+            share=True,
+            scale=100.0,
+            reference=50.0,
+        ),
     ),
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     charts=lambda result: import_module(".charts", __name__).charts(result),

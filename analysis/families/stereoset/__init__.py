@@ -124,7 +124,7 @@ FAMILY = Family(
         "It is in no other number and is not comparable with next-sentence scores.",
     ),
     measures=(
-        Measure(name="ss", text="Stereotype score", form=".1f", plus=("ss",)),
+        Measure(name="ss", text="Stereotype score", form=".1f", plus=("ss",), reference=50.0),
         Measure(name="lms", text="lms", form=".1f", plus=("lms",)),
         Measure(
             name="icat",

@@ -185,7 +185,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(text_of(path))
     except ValueError as error:
-        raise PromptError(f"{path} is no JSON: {error}") from None
+        raise PromptError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise PromptError(f"{path} has no object by language. Use EuroGEST's file.")
     return value

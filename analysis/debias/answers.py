@@ -22,7 +22,6 @@ from logitbank.analysis.families.unqover.tables import (
     cell_items,
     level_items,
     level_measures,
-    model_level,
     subject_attribute_cells,
 )
 from logitbank.store.filter.filters import Filter
@@ -86,7 +85,7 @@ def bias(probabilities: np.ndarray) -> np.ndarray:
 def measured(data: Instances, p: np.ndarray) -> dict[str, float]:
     """Bias intensity μ and η, mean |C|, positional and attributive error, and the coverage.
 
-    `p` is (n, 4, 2), as of `answers`. Each number has its `_low` and `_high`, as in `model_level`.
+    `p` is (n, 4, 2), as of `answers`. Each number has its `_low` and `_high`, as in `LEVEL`.
     """
     orders = np.abs(p[:, [0, 2]] - p[:, [1, 3]])
     attributes = np.abs(p[:, :2] - p[:, 2:, ::-1])
@@ -101,8 +100,9 @@ def measured(data: Instances, p: np.ndarray) -> dict[str, float]:
     )
     cells = subject_attribute_cells(of_filter)
     signs = cell_items(cells, pl.col("eta").abs())
-    level = model_level(level_measures(level_items(of_filter, cells), signs)).row(0, named=True)
-    row = {f"{name}{end}": level[f"{name}{end}"] for name in LEVEL for end in ("", "_low", "_high")}
+    level = LEVEL.of(level_measures(level_items(of_filter, cells), signs)).row(0, named=True)
+    names = [each.name for each in LEVEL.measures]
+    row = {f"{name}{end}": level[f"{name}{end}"] for name in names for end in ("", "_low", "_high")}
     return {**row, "coverage": data.coverage, "instances": len(data)}
 
 

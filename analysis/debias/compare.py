@@ -27,7 +27,7 @@ from logitbank.analysis.debias.results import (
 )
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.families.unqover import FAMILY as UNQOVER
-from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.analysis.families.unqover.metric import unqover_metric, with_counts
 from logitbank.analysis.families.unqover.tables import ALL, LIMITS
 from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
@@ -366,14 +366,14 @@ def _unqover(
         return _NO_UNQOVER
     scores = _scores(sources, names, steps)
     result = unqover_metric(scores)
-    table = without_rounding(_with_filters(result.unqover, sources))
+    table = without_rounding(_with_filters(with_counts(result), sources))
     unfiltered = _scores([s for s in sources if s.filter == NONE], names, steps)
     key, inside = [*CHECKPOINT, "category", "split"], []
     for k in _sizes(sources):
         if k in LIMITS:  # counted already
             own, name = table.filter(filter=NONE), f"coverage_{k}"
         else:
-            own, name = unqover_metric(unfiltered, topk=k).unqover, "coverage"
+            own, name = unqover_metric(unfiltered, topk=k).counts, "coverage"
         inside.append(own.select(*key, pl.lit(k, pl.Int64).alias("k"), subjects_in_k=name))
     return table.join(
         pl.concat(inside), on=[*key, "k"], how="left", nulls_equal=True, maintain_order="left"

@@ -19,7 +19,7 @@ from logitbank.analysis.debias.train import Training, debias_train, train
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.stereoset import stereoset
 from logitbank.analysis.families.stereotype import stereotype
-from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.analysis.families.unqover.metric import unqover_metric, with_counts
 from logitbank.analysis.families.unqover.tables import unqover_instances
 from logitbank.errors import AbsentError, BankError, KeepLevelError, UsageError
 from logitbank.store import (
@@ -127,7 +127,7 @@ def test_a_filtered_bank_measures_what_training_measured(tmp_path: Path, mode: s
     rows = {row["filter"]: row for row in study.result.bias.iter_rows(named=True)}
     for label, by in (("untrained", study.result.untrained), ("trained", study.result.by)):
         scan = filtered(bank, by, tmp_path / label).scan("unqover-gender")
-        seen = unqover_metric(scores_of(scan)).unqover
+        seen = with_counts(unqover_metric(scores_of(scan)))
         found = seen.filter(pl.col("split") == "all").row(0, named=True)
         for name in ("mu", "eta", "abs_c", "positional", "attributive"):
             assert found[name] == pytest.approx(rows[label][name], abs=1e-6), name
@@ -262,7 +262,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
             (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
         )
         assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
-        seen = unqover_metric(scores_of(view.scan("unqover-gender"))).unqover
+        seen = with_counts(unqover_metric(scores_of(view.scan("unqover-gender"))))
         held = seen.filter(pl.col("split") == "test")
         assert held["abs_c"].item() == pytest.approx(table["abs_c"][row])
         assert table["abs_c"][row + 1] is None

@@ -153,17 +153,17 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
 def test_instances_of_unqover_that_no_checkpoint_has(tmp_path: Path) -> None:
     path = unqover_cases.make_bank(tmp_path / "b", steps=[0, 8], nurses={0: 0.0, 8: 6.0})
     bank = Bank.open(path)
-    before = unqover([bank], prompts=["unqover-gender"]).result.unqover
-    assert before["missing"].to_list() == [0] * len(before)
+    before = unqover([bank], prompts=["unqover-gender"]).result
+    assert before.counts["missing"].to_list() == [0] * len(before.counts)
     table = bank.prompts("unqover-gender").collect()
     first = table["instance"].unique().sort()[:3].to_list()
     tokenizer = bank.query_set(table["query_set"][0]).tokenizer
     more = {"prompt_id": new("prompt_id"), "instance": new("instance")}
     add_again(bank, "unqover-gender", pl.col("instance").is_in(first), tokenizer=tokenizer, **more)
     study = unqover([bank], prompts=["unqover-gender"])
-    whole = study.result.unqover.filter(split="all")
+    whole = study.result.counts.filter(split="all")
     assert whole.select("step", "missing").rows() == [(0, 3), (8, 3)]
-    assert whole["abs_c"].equals(before.filter(split="all")["abs_c"])
+    assert study.result.unqover["abs_c"].equals(before.unqover["abs_c"])
     assert any("6 instances at 2 checkpoints" in text for text in study.missing)
     given = instance_reader(bank, "unqover-gender", k=4).read()
     assert given.missing == 3

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from scipy.stats import t
 
-from logitbank.analysis.families.unqover.metric import unqover_metric
+from logitbank.analysis.families.unqover.metric import unqover_metric, with_counts
 from logitbank.analysis.families.unqover.tables import (
     PROBABILITIES,
     sign_test,
@@ -108,7 +108,7 @@ def test_a_bank_gives_what_plain_loops_over_its_logits_give(
     assert dict(zip(keys, table["eta"], strict=True)) == pytest.approx(eta)
 
     subjects = sorted({x for x, _ in cells})
-    row = found.unqover.filter(split="all").row(0, named=True)
+    row = with_counts(found).filter(split="all").row(0, named=True)
     assert row["mu"] == pytest.approx(
         np.mean([max(abs(gamma[x, a]) for a in ATTRIBUTES) for x in subjects]), rel=1e-4
     )
@@ -151,7 +151,7 @@ def test_means_are_over_the_instances_that_are_there(tmp_path: Path) -> None:
     logits = logits_of(rows, 8)
     bank.deposit(logits, checkpoint=CheckpointId("toy", step=8), query_set=queries.name)
     found = measured(bank.scan("unqover-nationality"))
-    row = found.unqover.filter(split="all").row(0, named=True)
+    row = with_counts(found).filter(split="all").row(0, named=True)
     assert (row["instances"], row["pairs"], row["pair_attributes"]) == (16, 3, 8)
     gamma = Naive(rows, logits, topk=None, he_she=False).gammas()
     (cell,) = found.cells.filter(split="all", subject="Swiss", attribute="was a chef").iter_rows(
@@ -247,7 +247,7 @@ def test_intervals_are_over_attributes_and_for_mu_subjects(
     found = measured(scan)
     rows = questions("nationality")
     own = Naive(rows, logits_of(rows, 8, nurses=6.0), topk=None, he_she=False)
-    row = found.unqover.filter(split="all").row(0, named=True)
+    row = with_counts(found).filter(split="all").row(0, named=True)
 
     def ends(moves: Sequence[float], mean: float) -> tuple[float, float]:
         """t interval of a mean, from what each of k clusters adds to it."""
@@ -276,7 +276,7 @@ def test_intervals_are_over_attributes_and_for_mu_subjects(
         half = t.ppf(0.975, 2) * values.std(ddof=1) / np.sqrt(3)
         assert subject["gamma_low"] == pytest.approx(max(-1.0, values.mean() - half))
         assert subject["gamma_high"] == pytest.approx(min(1.0, values.mean() + half))
-    alone = found.unqover.filter(split="test").row(0, named=True)
+    alone = with_counts(found).filter(split="test").row(0, named=True)
     assert np.isnan([alone["abs_c_low"], alone["eta_high"], alone["positional_low"]]).all()
     assert not np.isnan(alone["mu_low"])
 

@@ -11,7 +11,7 @@ from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.unqover import unqover
 from logitbank.analysis.families.unqover.charts import ENDS, charts
 from logitbank.analysis.families.unqover.findings import findings
-from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.metric import Unqover, with_counts
 from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Filter, apply_filter
@@ -77,13 +77,13 @@ def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_pa
         bank.deposit(
             logits_of(rows, 8), checkpoint=CheckpointId("toy", step=8), query_set=queries.name
         )
-    found = unqover([bank.path]).result.unqover
+    found = unqover([bank.path]).result.counts
     assert found.select("split", "instances").rows() == [("all", 36), ("test", 12), ("train", 24)]
     bank.add_prompts("unqover-gender", bank.prompts("unqover-gender-test").collect())
-    again = unqover([bank.path]).result.unqover
+    again = unqover([bank.path]).result.counts
     assert again.equals(found, null_equal=True)
     bank.add_prompts("unqover-gender-causal", bank.prompts("unqover-gender-test").collect())
-    again = unqover([bank.path]).result.unqover
+    again = unqover([bank.path]).result.counts
     assert again.equals(found, null_equal=True)
 
 
@@ -94,7 +94,8 @@ def test_a_filtered_bank_is_measured_as_any_bank(tmp_path: Path) -> None:
     apply_filter(bank, by, tmp_path / "flat", name="flat")
     apply_filter(bank, Filter.identity(8, "truncate"), tmp_path / "same", name="same")
     banks = [bank, tmp_path / "flat", tmp_path / "same"]
-    found = unqover(banks, prompts=["unqover-gender"]).result.unqover.filter(split="all")
+    result = unqover(banks, prompts=["unqover-gender"]).result
+    found = with_counts(result).filter(split="all")
     kept = {row["model"]: row for row in found.iter_rows(named=True)}
     rows = questions()
     logits = logits_of(rows, 8, nurses=6.0)
@@ -131,15 +132,15 @@ def unqover_result(
          "p_adjusted": nan if without else 0.004 if at < clear else 0.6, "attributes": 30}
         for at in range(subjects)
     ]  # fmt: skip
-    values = {
-        f"{name}{end}": value
-        for name in ("mu", "eta", "positional")
-        for end, value in (("", 0.3), ("_low", 0.25), ("_high", 0.4))
-    }
+    measures = [
+        {**head, "measure": name, "value": 0.3, "low": 0.25, "high": 0.4, "items": subjects,
+         "clusters": subjects, "missing": 0}
+        for name in ("mu", "eta", "abs_c", "positional", "attributive")
+    ]  # fmt: skip
     counts = {"subjects": subjects, "attributes": 30, "instances": 1200, "missing": 3}
-    counts |= {"pairs": 10, "pair_attributes": 200}
-    table = pl.DataFrame([{**head, **values, **counts, "coverage_10": 0.25}])
-    return Unqover(table.clear(), table, pl.DataFrame(rows), pl.DataFrame(), pl.DataFrame(), {})
+    counts |= {"pairs": 10, "pair_attributes": 200, "coverage_10": 0.25}
+    tables = (pl.DataFrame(own) for own in (measures, [{**head, **counts}], rows))
+    return Unqover(*tables, pl.DataFrame(), pl.DataFrame(), {})
 
 
 def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() -> None:
@@ -157,7 +158,7 @@ def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() 
     together = Unqover(
         *(
             pl.concat(getattr(one, name) for one in many)
-            for name in ("measures", "unqover", "subjects")
+            for name in ("measures", "counts", "subjects")
         ),
         *(pl.DataFrame(), pl.DataFrame(), {}),
     )

@@ -20,7 +20,6 @@ def with_ends(table: str, column: str, measure: str, **keys: str) -> list[Column
 
 
 GROUPS = {name: name for name in ("language", "condition", "score", "task", "domain")}
-HEAD = {"category": "category", "split": "split"}
 COLUMNS: dict[str, list[Column]] = {
     "rates": [
         *(("rates", old, f"{{part}}/{new}", {"template": "template"})
@@ -34,8 +33,6 @@ COLUMNS: dict[str, list[Column]] = {
     "scores": [column for name in ("ss", "lms", "icat")
                for column in with_ends("scores", name, name, **GROUPS)[:1]]
     + [("baseline", "from_baseline", "ss/from_baseline", {**GROUPS, "domain": ""})],
-    "unqover": [("unqover", name, f"{name}/value", HEAD)
-                for name in ("mu", "eta", "abs_c", "positional", "attributive")],
     "stereotype_accuracy": [
         ("stereotype_accuracy", old, f"accuracy/{new}", {"kind": "kind", "type": "type"})
         for old, new in (("accuracy", "value"), ("low", "low"), ("from_baseline", "from_baseline"))

@@ -53,7 +53,7 @@ def unqover(
 
     scores = read_scores(banks, prompts, models, family=FAMILY)
     result = metric.unqover_metric(scores, topk=topk, he_she=he_she)
-    missing = missing_sentences(result.unqover.filter(split=ALL), "instance", "category")
+    missing = missing_sentences(result.counts.filter(split=ALL), "instance", "category")
     # The mean over runs is without a limit and without pronouns.
     family = FAMILY if topk is None and not he_she else replace(FAMILY, measures=())
     return make_study(family, result, scores, missing=missing)
@@ -104,10 +104,8 @@ FAMILY = Family(
     prompts=with_prefix("unqover-"),
     example="unqover-gender",
     screen={
-        "unqover": columns(
-            "category split mu mu_low mu_high eta abs_c positional attributive coverage_8 "
-            "coverage_10 instances missing"
-        ),
+        "unqover": columns("category split mu mu_low mu_high eta abs_c positional attributive"),
+        "counts": columns("category split coverage_8 coverage_10 instances missing"),
     },
     charts=lambda result: import_module(".charts", __name__).charts(result),
     findings=lambda result: import_module(".findings", __name__).findings(result),

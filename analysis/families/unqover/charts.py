@@ -10,13 +10,14 @@ from logitbank.analysis.charts.curves import (
     curves,
     dots,
     drawn_checkpoint,
+    interval_caption,
     stacked,
     with_series,
 )
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.unqover.findings import last_rows
-from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.metric import Unqover, with_counts
 from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.analysis.results.series import figure_name
 from logitbank.wording import counted, step_name
@@ -47,7 +48,7 @@ def charts(result: Unqover) -> dict[str, Chart]:
     for category in categories:
         name = figure_name("attribute_strengths", category, several)
         found[name] = _attributes(result, category)
-    measures = result.unqover.filter(split=ALL)
+    measures = with_counts(result).filter(split=ALL)
     if measures["step"].n_unique() > 1:
         found["training"] = _training(measures)
     return found
@@ -119,10 +120,12 @@ def _training(table: pl.DataFrame) -> Chart:
         curves(table, axis, measure, group=group, tooltip={"Instances": "instances"})
         for measure in MEASURES
     ]
+    over = "95% intervals over attributes, for μ over subjects"
+    bands = [interval_caption(table, over, band=each.band) for each in MEASURES if each.band]
     caption = (
         "μ: greatest |γ| of each subject, averaged over subjects. η: how one-sided the sign of C "
         "is. Errors: how much an answer changes with the order of mention, and how far negating "
-        "the attribute is from exchanging the subjects. Bands: 95% intervals over "
-        f"attributes, for μ over subjects. {sample_size(table['instances'], 'instance')}."
+        f"the attribute is from exchanging the subjects. {max(bands)} "
+        f"{sample_size(table['instances'], 'instance')}."
     )
     return titled(stacked(*panels), "UnQover over training", caption, axis=axis)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from logitbank.analysis.families.unqover.metric import Unqover
+from logitbank.analysis.families.unqover.metric import Unqover, with_counts
 from logitbank.analysis.families.unqover.tables import ALL
 from logitbank.analysis.finding import Finding, formatted
 from logitbank.analysis.results.series import (
@@ -32,12 +32,12 @@ def findings(result: Unqover) -> list[Finding]:
 
 
 def last_rows(result: Unqover) -> pl.DataFrame:
-    """Rows of `unqover` at the last checkpoint of each series, the least likely by chance first.
+    """Rows of `with_counts` at the last checkpoint of each series, the smallest p value first.
 
     `p` is the smallest adjusted p value of its subjects, `significant` their number, `tested` the
     number of series with a test.
     """
-    table = result.unqover.filter(pl.col("mu").is_not_nan(), split=ALL)
+    table = with_counts(result).filter(split=ALL)
     p = pl.col("p_adjusted").fill_nan(None)
     tests = result.subjects.filter(split=ALL).group_by(*KEYS, "step")
     smallest = tests.agg(p=p.min(), significant=(p <= LEVEL).sum())
@@ -75,14 +75,14 @@ def _figure(row: Row, last: pl.DataFrame) -> str:
 
 
 def _series(result: Unqover, row: Row) -> Iterator[Finding]:
-    table = result.unqover.filter(split=ALL)
+    table = with_counts(result).filter(split=ALL)
     several = {name: table[name].n_unique() > 1 for name in KEYS}
     parts = [series_name(row)] if several["model"] or several["run"] else []
     parts += [row["category"]] if several["category"] else []
     name, when = f"{', '.join(parts)}: " if parts else "", step_name(row["step"])
     figure = figure_name("ranked_subjects", row["category"], several["category"])
     own = {key: row[key] for key in KEYS}
-    rows = table.filter(pl.col("mu").is_not_nan(), **own)
+    rows = table.filter(**own)
     yield Curve(rows, "mu", f"{name}Bias intensity μ", N, FORM, figure).from_first()
     if row["p"] is not None:
         subjects = _subjects(row).capitalize()

@@ -16,6 +16,7 @@ from logitbank.analysis.families.unqover.tables import (
     ALL,
     FLIPS,
     HEAD,
+    LEVEL,
     OWN,
     SEED,
     SUBJECT,
@@ -24,7 +25,6 @@ from logitbank.analysis.families.unqover.tables import (
     count_table,
     level_items,
     level_measures,
-    model_level,
     subject_attribute_cells,
     subject_means,
     subject_table,
@@ -54,13 +54,15 @@ class Unqover(Result):
 
     measures: pl.DataFrame
     """Every measure of the family, as `summarise` returns them."""
-    unqover: pl.DataFrame
+    unqover = LEVEL
     """`mu` (bias intensity), `eta`, `abs_c` (mean size of C), `positional` and `attributive` error,
-    each with `_low` and `_high`; `coverage`, the share of subject slots within the `topk` (1
-    without a limit), `coverage_8` and `coverage_10`; numbers of subjects, attributes, contexts,
-    instances and pairs of subjects; `pair_attributes`, how many pairs there are with an attribute
-    (a full set has pairs × attributes), and `subject_attributes`, rows of `cells`; `missing`
-    instances, which the model was asked and of which the checkpoint has no score."""
+    each with `_low` and `_high`; `items` are the subjects of μ."""
+    counts: pl.DataFrame
+    """`coverage`, the share of subject slots within the `topk` (1 without a limit), `coverage_8`
+    and `coverage_10`; numbers of subjects, attributes, contexts, instances and pairs of subjects;
+    `pair_attributes`, how many pairs there are with an attribute (a full set has pairs ×
+    attributes), and `subject_attributes`, rows of `cells`; `missing` instances, which the model was
+    asked and of which the checkpoint has no score."""
     subjects: pl.DataFrame
     """γ(x) as `gamma` with its interval, mean over attributes; `p_adjusted`, the p value of no
     preference, adjusted for the number of subjects (`sign_test`); `rank`, 1 for the most favoured;
@@ -80,7 +82,7 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
 
     Means are over the instances that there are: in a set that was sampled not every pair of
     subjects meets every attribute, and the tables say how many do. Contexts are replicates, and
-    averaged. `model_level` has what intervals are over.
+    averaged. `level_measures` has what intervals are over.
 
     Parameters
     ----------
@@ -117,12 +119,10 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
     expected = scores.expected_rows(COLUMNS).cast(pl.String)
     expected = expected.unique(["model", "category", "instance"], keep="first")
     levels, signs, gammas, counts, subjects, attributes = zip(*parts, strict=True)
-    measures = level_measures(gather_items(levels), gather_items(signs))
-    level = model_level(measures)
     means = subject_means(gather_items(gammas))
     return Unqover(
-        measures=measures,
-        unqover=_with_missing(_joined(level, pl.concat(counts), HEAD), expected),
+        measures=level_measures(gather_items(levels), gather_items(signs)),
+        counts=_with_missing(concat_sorted(counts, "category", "split"), expected),
         subjects=_ranked(_joined(means, pl.concat(subjects), (*HEAD, *SUBJECT))),
         attributes=concat_sorted(attributes, "category"),
         cells=concat_sorted(kept, "category"),
@@ -130,6 +130,11 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
             "topk": topk, "he_she": he_she, "flips": FLIPS, "seed": SEED, "intervals": INTERVALS,
         },
     )  # fmt: skip
+
+
+def with_counts(result: Unqover) -> pl.DataFrame:
+    """The measures of each checkpoint, category and split beside their counts."""
+    return _joined(result.unqover.drop("items", "clusters", "missing"), result.counts, HEAD)
 
 
 def read_instances(

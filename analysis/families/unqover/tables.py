@@ -7,6 +7,7 @@ pairs. Only μ is a mean over subjects. Axis letters: `c` checkpoints, `x` subje
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
@@ -41,8 +42,10 @@ ALL = "all"
 HEAD = (*CHECKPOINT, "category", "split")
 MEANS = ("abs_c", "positional", "attributive")
 """Numbers of single instances, averaged over them."""
-LEVEL = ("mu", "eta", *MEANS)
-"""Numbers of a model."""
+ETA = Measure(name="eta", text="Bias by count η")
+"""Its parts are subjects, which only the prompts name."""
+LEVEL = View(FAMILY.measures[0], ETA, *FAMILY.measures[1:])
+"""The numbers of a model side by side."""
 SUBJECT = ("subject", "gender")
 ATTRIBUTE = ("attribute", "attribute_class")
 
@@ -361,41 +364,24 @@ def _name(columns: Iterable[str]) -> pl.Expr:
 
 
 def level_measures(levels: Items, signs: Items) -> pl.DataFrame:
-    """The measures of `level_items`, and `eta` of `cell_items` of |η(x, a)|."""
-    eta = Measure(name="eta", plus=tuple(signs.axes["part"].unique()))
-    table = pl.concat([summarise(levels, FAMILY.measures), summarise(signs, [eta])])
-    return table.sort(HEAD, nulls_last=True, maintain_order=True)
+    r"""The measures of a model, with intervals that end at 0 and 1.
 
-
-def model_level(summary: pl.DataFrame) -> pl.DataFrame:
-    r"""`mu`, `eta`, `abs_c`, `positional` and `attributive`, each with a 95 % interval.
-
+    Those of `level_items`, and `eta` of `cell_items` of |η(x, a)|:
     :math:`\mu=\mathrm{mean}_x\max_a|\gamma(x,a)|`, the bias intensity;
-    :math:`\eta=\mathrm{mean}_x\mathrm{mean}_a|\eta(x,a)|`; means of :math:`|C|` and of both errors
-    over instances. All in [0, 1].
+    :math:`\eta=\mathrm{mean}_x\mathrm{mean}_a|\eta(x,a)|`; means of :math:`|C|` and of both
+    errors over instances. All in [0, 1].
 
     Intervals are t: of μ over subjects, and rough, as these share partners; of the others over
     attributes with all their instances.
-
-    Parameters
-    ----------
-    summary
-        From `level_measures`.
-
-    Returns
-    -------
-    `HEAD`, then each number with its `_low` and `_high`.
 
     References
     ----------
     Li et al. 2020, §3.4. The intervals are ours.
     """
-    table = summary.select(HEAD).unique().sort(HEAD, nulls_last=True)
-    for name in LEVEL:
-        ends = {f"{name}_{end}": pl.col(end).clip(0, 1) for end in ("low", "high")}
-        own = summary.filter(measure=name).select(*HEAD, pl.col("value").alias(name), **ends)
-        table = table.join(own, on=HEAD, how="left", nulls_equal=True, maintain_order="left")
-    return table.filter(pl.col("mu").is_not_nan())
+    eta = replace(ETA, plus=tuple(signs.axes["part"].unique()))
+    table = pl.concat([summarise(levels, FAMILY.measures), summarise(signs, [eta])])
+    table = table.with_columns(pl.col("low", "high").clip(0, 1)).filter(pl.col("items") > 0)
+    return table.sort(HEAD, nulls_last=True, maintain_order=True)
 
 
 def subject_means(gammas: Items) -> pl.DataFrame:
@@ -499,7 +485,7 @@ def _strongest(cells: pl.DataFrame, key: list[str], other: str) -> pl.DataFrame:
 
 
 def count_table(instances: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
-    """Coverage, and the numbers of subjects, attributes, contexts, instances and pairs."""
+    """The table `counts` without `missing`: coverage, and numbers of subjects and so on."""
     pair = ("subject1", "subject2")
     covered = {
         f"coverage{end}": pl.col(f"covered{end}").mean() / 8

@@ -24,6 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TESTS := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10
 READY := $(VENV)/.ready
 
 .PHONY: help dev check test whole test-all anywhere docs long demo real bench clean
@@ -46,13 +47,13 @@ check: $(READY)
 	@$(BIN)/python -m scripts.source
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not whole and not long"
+	$(TESTS) -m "not whole and not long"
 
 whole: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "whole and not long"
+	$(TESTS) -m "whole and not long"
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long"
+	$(TESTS) -m "not long"
 
 anywhere: $(READY)
 	$(BIN)/python scripts/anywhere.py

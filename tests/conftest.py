@@ -20,7 +20,8 @@ from hypothesis import settings
 from logitbank.analysis.charts import chart
 from logitbank.cli.main import run
 from tests.support.command import Call
-from tests.support.preloaded import Preloaded, hold_servers
+from tests.support.preloaded import Preloaded
+from tests.support.shared import share
 
 # The tests' models are tiny. Where other processes want the cores too, threads wait for each other
 # at every operation: 60 updates of the demo's model took 20 s with one thread, and more than 280 s
@@ -32,7 +33,7 @@ if "LOGITBANK_CACHE" not in os.environ:
     os.environ["LOGITBANK_CACHE"] = tempfile.mkdtemp(prefix="logitbank-tests-")
     atexit.register(shutil.rmtree, os.environ["LOGITBANK_CACHE"], ignore_errors=True)
 
-hold_servers()
+share()
 
 # A property is about values. How long an example takes depends on what else the machine does.
 settings.register_profile("logitbank", deadline=None)

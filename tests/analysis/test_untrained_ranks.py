@@ -43,6 +43,7 @@ def test_only_rows_without_any_order_are_so() -> None:
     assert rows.select(everything_ties()).to_series().to_list() == [True, False, False, False]
 
 
+@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("keep", ["full", "topk:3", "options", "hidden"])
 def test_a_checkpoint_of_zeros_has_the_middle_rank_at_every_storage_level(
     tmp_path: Path, keep: str

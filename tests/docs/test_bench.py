@@ -166,12 +166,20 @@ def test_every_part_for_a_gpu_runs_on_a_cpu(
 def test_the_part_for_vllm_runs_on_a_cpu(
     tmp_path: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its one case with states and one with two workers: the part of transformers has each."""
     require_vllm()
     monkeypatch.setattr(gpu, "whole_run", in_this_process)
+    every, chosen = gpu._speed_cases, ("hidden rows", "full rows, 2 workers on one card")
+
+    def some(part: gpu.Part, engine: str, target: float | None) -> dict[str, gpu.Case]:
+        cases = every(part, engine, target).items()
+        return {name: case for name, case in cases if name.endswith(chosen)}
+
+    monkeypatch.setattr(gpu, "_speed_cases", some)
     with preloaded.workers("vllm"):
         figures = [*gpu.speed_of_vllm(tmp_path, replace(gpu.TINY, engines=("vllm",)))]
     assert wrong(figures) == []
-    assert [f.name for f in figures if "2 workers on one card" in f.name]
+    assert [sum(part in figure.name for figure in figures) for part in chosen] == [1, 1]
 
 
 @pytest.mark.vllm

@@ -36,6 +36,7 @@ def changed(folder: Path, **tensors: torch.Tensor) -> None:
     save_file(load_file(file) | tensors, file, metadata={"format": "pt"})
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_each_step_s_files_are_looked_at_in_the_plan(tmp_path: Path) -> None:
     steps = (0, 1, 2, 3, 4)
     series = make_series(tmp_path, steps=steps)
@@ -57,6 +58,7 @@ def test_each_step_s_files_are_looked_at_in_the_plan(tmp_path: Path) -> None:
     assert f"such as {name} (I8)" in messages[4]
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_legacy_file_may_be_a_pointer(tmp_path: Path) -> None:
     series = make_series(tmp_path, steps=(0, 1))
     (series / "step1" / "model.safetensors").unlink()

@@ -25,6 +25,7 @@ from logitbank.errors import PromptError
 from tests.support.paths import PUBLIC
 from tests.support.resolved import make_plan
 from tests.support.scored_prompts import blank_word
+from tests.support.shared import shared
 from tests.support.token_cases import (
     TOKENIZERS,
     ImpossibleError,
@@ -68,7 +69,11 @@ UNQOVER = ("unqover-gender", "unqover-gender-causal")
 
 @cache
 def known(name: str) -> PromptSet:
-    """Some prompts of a known set."""
+    """Some prompts of a known set. To make all takes a second."""
+    return shared(f"known-{name}", lambda: some(name))
+
+
+def some(name: str) -> PromptSet:
     made = prompt_set(name, data=PUBLIC)
     step = max(1, len(made.prompts) // CELLS)
     # The last ones of GEST are of masked models; an odd step has prompts of both kinds.

@@ -240,6 +240,7 @@ def test_about_one_prompt_in_twenty_is_asked_what_follows_not(all_prompts: Promp
     assert len(winobias_not(DATA, every="all").prompts) == len(all_prompts.prompts)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_extraction_adds_what_follows_not_and_a_bank_from_before_gets_it(tmp_path: Path) -> None:
     """P(" specified" | … not) of the bank is that of transformers, for each answer."""
     series = make_series(tmp_path / "neox", steps=(0, 1))

@@ -33,9 +33,10 @@ def output(work: str, *arguments: object) -> str:
     ("command", "stride"),
     [
         ("write", 17),
-        ("rescore", 3),
+        ("rescore", 17),
         ("describe", 1),
         whole("write", 11),
+        whole("rescore", 11),
         *(whole(command, 13) for command in ("push", "pull", "merge", "shrink", "apply", "repair")),
     ],
 )

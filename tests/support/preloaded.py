@@ -4,11 +4,9 @@ The imports of transformers take 9 s of CPU and vLLM's 18; all else that a tiny 
 to 4. A server, `python -m tests.support.preloaded serve`, makes them once and forks for every
 process that is asked for; it starts no thread, engine or model itself. There is a server for each
 engine: vLLM patches transformers where it is imported, which reference checks must not see. All
-workers of pytest use the same ones. The folder of the servers' addresses has a pipe that the first
-process of the tests holds open, and servers end with it.
+workers of pytest use the same ones, which end with the run of the tests.
 """
 
-import atexit
 import contextlib
 import fcntl
 import gc
@@ -19,13 +17,11 @@ import os
 import pickle
 import runpy
 import select
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 import weakref
@@ -39,6 +35,7 @@ import pytest
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.workers import reference_check, worker_process
 from tests.support.paths import ROOT
+from tests.support.shared import HELD, locked, shared_folder
 
 IMPORTS: dict[EngineName, tuple[str, ...]] = {
     "transformers": (
@@ -66,8 +63,6 @@ AHEAD: dict[EngineName, tuple[str, ...]] = {
 """What an engine imports as it starts, 500 modules in 4 s of CPU, where this version has it."""
 SERVERS = "LOGITBANK_TEST_SERVERS"
 """Environment variable: addresses of the servers that a module's processes come from, as JSON."""
-FOLDER = "LOGITBANK_TEST_SERVERS_FOLDER"
-"""Environment variable: where the addresses of all servers are."""
 _NUMBER = struct.Struct("i")
 
 
@@ -82,15 +77,6 @@ def require_vllm() -> None:
     """Skip the test where vLLM is not installed. Nothing is imported."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed")
-
-
-def hold_servers() -> None:
-    """Servers that are started from now on, here or in processes of this one, end with it."""
-    if FOLDER not in os.environ:
-        folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="logitbank-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        os.mkfifo(f"{folder}/held")
-        os.open(f"{folder}/held", os.O_RDWR)
 
 
 class Preloaded:
@@ -133,22 +119,21 @@ class Preloaded:
         return pickle.loads(reply.read_bytes())
 
     def _address(self, engine: EngineName) -> str:
-        folder = os.environ[FOLDER]
-        address = f"{folder}/{engine}"
-        with open(f"{address}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        address = str(shared_folder() / engine)
+        with locked(engine):
             if not Path(address).exists():
-                self._start(engine, address, f"{folder}/held")
+                self._start(engine, address)
         return address
 
-    def _start(self, engine: EngineName, address: str, held: str) -> None:
+    def _start(self, engine: EngineName, address: str) -> None:
         # Whoever connects before the imports are done waits.
         with socket.socket(socket.AF_UNIX) as listener, open(f"{address}.log", "wb") as log:
             listener.bind(address)
             listener.listen()
+            end = str(shared_folder() / HELD)
             number = str(listener.fileno())
             subprocess.run(
-                [sys.executable, "-m", "tests.support.preloaded", "serve", number, engine, held],
+                [sys.executable, "-m", "tests.support.preloaded", "serve", number, engine, end],
                 cwd=ROOT,
                 env=self._environment | worker_process.worker_environment(EngineSettings(engine)),
                 pass_fds=[listener.fileno()],

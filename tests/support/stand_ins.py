@@ -54,8 +54,12 @@ def learns_and_unlearns(folder: Path, prompts: Sequence[tuple[str, str]]) -> Pat
     model = transformers.AutoModelForCausalLM.from_config(made)
     real_tokenizer("pythia", folder / "step0")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "step0")
-    encoded = [tokenizer(text)["input_ids"] for text, _ in prompts]
-    right = [tokenizer(answer)["input_ids"][0] for _, answer in prompts]
+    groups: dict[int, list[list[int]]] = {}  # by length, so that none is padded
+    right = list[int]()
+    for text, answer in sorted(prompts, key=lambda each: len(tokenizer(each[0])["input_ids"])):
+        ids = tokenizer(text)["input_ids"]
+        groups.setdefault(len(ids), []).append(ids)
+        right += tokenizer(answer)["input_ids"][:1]
     he = tokenizer(" he")["input_ids"][0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(61):
@@ -64,7 +68,8 @@ def learns_and_unlearns(folder: Path, prompts: Sequence[tuple[str, str]]) -> Pat
             model.save_pretrained(target)
             real_tokenizer("pythia", target)
         targets = torch.tensor(right if step < 30 else [he] * len(right))
-        logits = torch.stack([model(torch.tensor([ids])).logits[0, -1] for ids in encoded])
+        batches = (model(torch.tensor(ids), logits_to_keep=1) for ids in groups.values())
+        logits = torch.cat([batch.logits[:, -1] for batch in batches])
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, targets).backward()
         optimizer.step()

@@ -11,8 +11,8 @@ from logitbank.analysis.families.placebo import FAMILY
 from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import UsageError
-from logitbank.store import CheckpointId
-from tests.support.placebo_cases import EDITS, pair_table, with_pairs
+from logitbank.store import Bank, CheckpointId
+from tests.support.placebo_cases import EDITS, ORDERS, pair_table, winobias_bank, with_pairs
 from tests.support.small_banks import QUERY_SET, logits, new_bank, prompt_table
 
 pytestmark = pytest.mark.numerical
@@ -72,23 +72,79 @@ def test_other_edits_are_refused(tmp_path: Path, edits: tuple[str, ...], message
         logitbank.placebo(with_pairs(tmp_path / "a", edits), prompts="edits")
 
 
-def named(target: float, placebo: float, sets: int, pairs: int) -> float:
-    """Share of simulated sets in which the target is found to exceed the placebo."""
-    draws = np.random.default_rng(0).random((2, sets, pairs))
-    changed = np.hstack([draws[0] < target, draws[1] < placebo]).astype(float)
+def test_other_pronouns_and_other_orders_of_winobias(tmp_path: Path) -> None:
+    """Questions that no pronoun answers; the referred ones have no part in it."""
+    bank, odds = winobias_bank(tmp_path / "a")
+    study = logitbank.placebo(bank, prompts="winobias")
+    rows = study.tables["measures"].rows_by_key("measure", named=True, unique=True)
+    order = sorted(range(3), key=lambda at: ORDERS[at])
+    edits = {
+        "target": odds[:, ::-1],
+        "placebo": odds[:, :, [order[(order.index(at) + 1) % 3] for at in range(3)]],
+    }
+    for edit, other in edits.items():
+        moved = np.abs(other - odds).mean()
+        changed = (other.argmax(-1) != odds.argmax(-1)).mean()
+        assert rows[f"odds, {edit}"]["value"] == pytest.approx(moved, rel=1e-5)
+        assert rows[f"changed, {edit}"]["value"] == pytest.approx(changed)
+        assert (rows[f"odds, {edit}"]["items"], rows[f"odds, {edit}"]["clusters"]) == (72, 12)
+    assert "does not exceed the placebo" in study.findings[0].text
+    one = bank.prompts("winobias").filter(pl.col("order_seed") == 0).collect()
+    alone = Bank.create(tmp_path / "one")
+    alone.add_query_set(bank.query_set(one["query_set"][0]))
+    alone.add_prompts("winobias", one)
+    values = np.zeros((len(bank.query_set(one["query_set"][0])), 6), np.float32)
+    checkpoint = CheckpointId("m", step=8)
+    alone.deposit(values, checkpoint=checkpoint, query_set=one["query_set"][0])
+    with pytest.raises(UsageError, match="both pronouns in two option orders.*orders=all"):
+        logitbank.placebo(alone, prompts="winobias")
+
+
+def named(target: np.ndarray, placebo: np.ndarray, measure: int = 0) -> float:
+    """Share of simulated sets (s, pairs) in which the target is found to exceed the placebo."""
+    sets, pairs = target.shape
+    part = "changed" if measure == 0 else "odds"
     items = [f"p{at:03}" for at in range(pairs)] * 2
-    parts = ["changed target"] * pairs + ["changed placebo"] * pairs
+    parts = [f"{part} target"] * pairs + [f"{part} placebo"] * pairs
     axes = pl.DataFrame({"item": items, "part": parts})
     checkpoints = pl.DataFrame({"model": "m", "run": "main", "step": range(sets)})
-    table = summarise(array_items(checkpoints, axes, changed), FAMILY.measures[:1], changes=False)
-    return float((table["low"] > 0).mean() or 0)
+    changed = array_items(checkpoints, axes, np.hstack([target, placebo]).astype(float))
+    own = FAMILY.measures[measure : measure + 1]
+    return float((summarise(changed, own, changes=False)["low"] > 0).mean() or 0)
+
+
+def flips(target: float, placebo: float, pairs: int, alike: float = 0.0) -> list[np.ndarray]:
+    """Flips of 1,000 sets; a share `alike` of pairs has one draw for both edits."""
+    draws = np.random.default_rng(0).random((3, 1000, pairs))
+    other = np.where(draws[2] < alike, draws[0], draws[1])
+    return [draws[0] < target, other < placebo]
 
 
 def test_differences_that_any_edit_makes_are_not_named_and_larger_ones_are() -> None:
     """Paraphrases changed 14.1 % of answers and genders 14.9 % (arXiv 2605.01048)."""
-    assert named(0.149, 0.141, sets=1000, pairs=200) <= 0.06
-    assert named(0.149, 0.141, sets=1000, pairs=50) <= 0.06
-    assert named(0.15, 0.05, sets=1000, pairs=200) >= 0.8
+    assert named(*flips(0.149, 0.141, pairs=200)) <= 0.06
+    assert named(*flips(0.149, 0.141, pairs=50)) <= 0.06
+    assert named(*flips(0.149, 0.141, pairs=200, alike=0.28)) <= 0.06
+    assert named(*flips(0.15, 0.05, pairs=200)) >= 0.8
+
+
+def test_ten_points_more_are_named_if_the_same_pairs_flip_and_by_log_odds_always() -> None:
+    """Independent flips allow no test of 200 pairs 80 %: z is 0.1 / sqrt(0.304 / 200) = 2.56.
+
+    `alike` is 0.28 for a correlation of 0.2. Answers are signs of log-odds, to which an edit adds
+    noise that flips the given share of them.
+    """
+    assert 0.7 <= named(*flips(0.241, 0.141, pairs=200)) < 0.8
+    assert named(*flips(0.241, 0.141, pairs=200, alike=0.28)) >= 0.8
+    rng = np.random.default_rng(0)
+    margin = rng.normal(size=(1000, 200))
+    moves = [np.tan(np.pi * p) * rng.normal(size=margin.shape) for p in (0.241, 0.141)]
+    changed = [np.sign(margin + move) != np.sign(margin) for move in moves]
+    assert [each.mean() for each in changed] == pytest.approx([0.241, 0.141], abs=0.002)
+    assert named(*changed) >= 0.78
+    assert named(*map(np.abs, moves), measure=1) == 1
+    same = np.tan(np.pi * 0.141) * rng.normal(size=margin.shape)
+    assert named(np.abs(same), np.abs(moves[1]), measure=1) <= 0.06
 
 
 def test_own_prompts_with_edits_have_both_analyses(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ FAMILY = register(
         notes=(
             "The answer is the most probable option. Log-odds are of an option among the options "
             "of its prompt; their absolute change is averaged over options.",
-            "Intervals (95%) are over pairs; target and placebo are compared in the same pairs.",
+            "Intervals (95%) are over pairs; target and placebo are compared in the same pairs. Of "
+            "WinoBias the target is the other pronoun and the placebo another option order, in "
+            "questions about the occupation that the pronoun does not refer to.",
         ),
         prompts=with_columns("pair", "edit"),
         screen={"measures": columns("measure value low high items missing from_baseline")},

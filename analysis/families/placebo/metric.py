@@ -1,5 +1,11 @@
-"""What the target and the placebo change in each pair of prompts."""
+"""What the target and the placebo change in each pair of prompts.
 
+A pair is three texts of own prompts with the columns `pair` and `edit`. Of WinoBias, whose two
+versions of a sentence differ in the pronoun, the other version is the target and another option
+order the placebo, in questions about the occupation that the pronoun does not refer to.
+"""
+
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +19,8 @@ from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.errors import UsageError
 
 EDITS = ("original", "target", "placebo")
+WINOBIAS = ("sentence_id", "asked", "occupation", "gender", "order", "paired")
+"""Columns of WinoBias that tell its versions and orders apart."""
 
 
 def placebo_items(scores: Scores) -> Items:
@@ -24,10 +32,15 @@ def placebo_items(scores: Scores) -> Items:
     score of one of its three texts has no value, and is counted as missing. Prompts without `pair`
     and `edit` are in no pair.
 
+    Of WinoBias, only questions count whose answer no pronoun decides, so that neither edit should
+    matter. Each version and option order is an original. Its target is the version with the other
+    pronoun in the same order, and its placebo the same version in the next order that it has.
+
     Raises
     ------
     UsageError
-        A pair does not have one text of each edit, or its texts have other options.
+        Prompts of another kind; a pair does not have one text of each edit, or its texts have other
+        options; WinoBias in one option order.
 
     References
     ----------
@@ -35,10 +48,13 @@ def placebo_items(scores: Scores) -> Items:
     the paper: the mean over options.
     """
     parts = []
+    pairs = _edited if scores.columns.issuperset(("pair", "edit")) else _versions
+    if pairs is _versions:
+        scores.require(*WINOBIAS, family="placebo")
     for bank, deposits in scores.holding():
         models = {deposit.checkpoint.model for deposit in deposits}
         read = prompt_scores(bank, scores.prompts, models=models, steps=scores.steps, few=True)
-        parts += [_items(each, scores.prompts) for each in read]
+        parts += [_items(each, pairs(each, scores.prompts)) for each in read]
     return gather_items(parts)
 
 
@@ -60,14 +76,14 @@ def log_odds(logp: Floats) -> Floats:
 
 class _Pairs(NamedTuple):
     axes: pl.DataFrame
-    """(k) item and order."""
+    """(k) item, order and cluster."""
     options: Codes
     """(k, 3, o) the options of each pair's texts, of one number, in one order."""
 
 
-def _items(scores: PromptScores, name: str) -> Items:
+def _items(scores: PromptScores, found: Sequence[_Pairs]) -> Items:
     parts = list[Items]()
-    for pairs in _pairs(scores, name):
+    for pairs in found:
         logp = scores.logprob[:, pairs.options]  # (c, k, 3, o)
         best = logp == logp.max(axis=3, keepdims=True)
         odds = log_odds(logp)
@@ -84,7 +100,7 @@ def _items(scores: PromptScores, name: str) -> Items:
     return gather_items(parts)
 
 
-def _pairs(scores: PromptScores, name: str) -> list[_Pairs]:
+def _edited(scores: PromptScores, name: str) -> list[_Pairs]:
     """The texts of each pair and option order, by their number of options."""
     texts = scores.prompts.select("pair", "edit", order="order_seed").with_row_index("prompt")
     texts = texts.filter(pl.col("pair").is_not_null() | pl.col("edit").is_not_null())
@@ -115,8 +131,48 @@ def _pairs(scores: PromptScores, name: str) -> list[_Pairs]:
         )
     return [
         _Pairs(
-            pl.DataFrame({"item": [pair for pair, _, _ in own], "order": [o for _, o, _ in own]}),
+            _axes([(pair, order, pair) for pair, order, _ in own]),
             np.array([at for _, _, at in own]),
         )
         for own in found.values()
     ]
+
+
+def _axes(rows: Sequence[tuple[str, str, str]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, ["item", "order", "cluster"], orient="row")
+
+
+def _versions(scores: PromptScores, name: str) -> list[_Pairs]:
+    """The versions of each sentence of WinoBias, by option order."""
+    labels = scores.options.with_row_index("at").group_by("prompt", maintain_order=True)
+    options = labels.agg(pl.col("at").sort_by("option")).cast({"prompt": pl.UInt32})
+    texts = (
+        scores.prompts.with_row_index("prompt")
+        .filter("paired", asked="other")
+        .join(options, on="prompt", maintain_order="left")
+        .unique([*WINOBIAS], keep="first", maintain_order=True)
+        .sort("sentence_id", "occupation", "gender", "order")
+        .with_columns(
+            following=pl.col("at").shift(-1).over("sentence_id", "occupation", "gender"),
+            first=pl.col("at").first().over("sentence_id", "occupation", "gender"),
+            orders=pl.len().over("sentence_id", "occupation", "gender"),
+            gender=pl.col("gender").replace({"male": "female", "female": "male"}),
+            own="gender",
+        )
+        .filter(pl.col("orders") > 1)
+    )
+    others = texts.select("sentence_id", "occupation", "order", gender="own", target="at")
+    pairs = texts.join(
+        others, on=["sentence_id", "occupation", "order", "gender"], maintain_order="left"
+    )
+    if pairs.is_empty():
+        raise UsageError(
+            f"{name} has no sentence with both pronouns in two option orders. Extract it as "
+            "winobias:orders=all."
+        )
+    placebo = pl.coalesce("following", "first")
+    axes = pairs.select(
+        item=pl.format("{} {}", "prompt_id", "order"), order=pl.lit(""), cluster="sentence_id"
+    )
+    at = pairs.select(pl.concat_list("at", "target", placebo.alias("placebo")))
+    return [_Pairs(axes, np.array(at.to_series().to_list()).reshape(len(pairs), len(EDITS), -1))]

@@ -101,7 +101,7 @@ FAMILY = Family(
         "The stereotype rate compares both kinds of stereotypes: 0 nats, or g_s = 1, is none."
     ),
     cautions=(
-        "GEST has English sentences of 16 stereotypes about two genders. A score also contains how "
+        "GEST has sentences of 16 stereotypes about two genders. A score also contains how "
         "probable the words for men and women are anyway; only the rate does not.",
     ),
     notes=(

@@ -12,22 +12,26 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
 
-from logitbank.errors import AbsentError, BankError, LogitbankError, MissingExtraError, UsageError
+from logitbank.errors import AbsentError, LogitbankError, MissingExtraError, UsageError
 from logitbank.store.bank import Bank
 from logitbank.store.format.schema import json_digest
 from logitbank.store.steps import Step
 from logitbank.wording import checkpoint_name
+
+if TYPE_CHECKING:
+    from logitbank.analysis.frames.prompt_sums import PromptSums
+    from logitbank.analysis.frames.reader import Scores
 
 try:
     from lm_eval.api.model import LM
@@ -36,6 +40,7 @@ except ImportError as error:
         "Tasks of lm-evaluation-harness need lm_eval. Fix: pip install 'logitbank[lm-eval]'"
     ) from error
 
+T = TypeVar("T")
 PREFIX = "lm-eval:"
 """Beginning of the names of prompt sets with requests of a task."""
 COLUMN = "lm_eval"
@@ -491,41 +496,32 @@ def _chosen(bank: Bank, sets: Sequence[str], asked: Mapping[str, Any]) -> dict[s
 
 def _answers(bank: Bank, name: str, checkpoint: Mapping[str, Any]) -> dict[Request, Answer]:
     """The answers of one checkpoint to the requests of a prompt set that are scored completely."""
-    step: Step = checkpoint["step"]
+    from logitbank.analysis.frames.reader import Scores
+
     if not any(
         all(getattr(d.checkpoint, key) == value for key, value in checkpoint.items())
         for d in bank.deposits(prompts=name)
     ):
         return {}
-    scan = bank.scan(name, models=[checkpoint["model"]], runs=[checkpoint["run"]], steps=[step])
-    key = ["prompt_id", "query_set"]  # models with other tokenizers have other query sets
-    expected = bank.prompts(name).group_by(key).agg(pieces=pl.len())
-    greedy = ((pl.col("rank") == 1) & (pl.col("ties") == 0)).all(ignore_nulls=False)
-    sums = (
-        scan.with_columns(pl.col(key).cast(pl.String))
-        .group_by(key)
-        .agg(
-            pl.col("text").first(), pl.col("target").first(), pl.col("logprob").sum(),
-            greedy.alias("greedy"), scored=pl.col("logprob").is_not_null().sum(),
-        )
-        .join(expected, on=key)
-        .filter(pl.col("scored") == pl.col("pieces"))
-        .collect()
-    )  # fmt: skip
-    return answers(sums, bank.address)
+    scores = Scores([bank], (name,), [checkpoint["model"]], steps=[checkpoint["step"]])
+    sums = pl.concat(request_sums(scores, lambda found: found.rows))
+    return answers(sums.filter(run=checkpoint["run"]))
 
 
-def answers(sums: pl.DataFrame, bank: str) -> dict[Request, Answer]:
-    """Answers from columns text, target, logprob and greedy.
+def request_sums(scores: "Scores", reduce: "Callable[[PromptSums], T]") -> list[T]:
+    """`reduce` of the requests of a prompt set, of a few checkpoints at a time.
 
-    Raises
-    ------
-    BankError
-        A filtered bank, which has no ranks.
+    Columns text, target, logprob (nats, the sum over tokens), and `correct`: whether greedy
+    decoding writes the continuation.
     """
-    if sums["greedy"].null_count():
-        raise BankError(
-            f"A filtered bank has no ranks, which the harness needs. Read {bank} without a filter."
-        )
-    rows = sums.select("text", "target", "logprob", "greedy").iter_rows()
+    from logitbank.analysis.frames.prompt_sums import greedy_match
+
+    return scores.map_prompts(
+        reduce, "text", "target", family="lm-evaluation-harness", more=greedy_match()
+    )
+
+
+def answers(sums: pl.DataFrame) -> dict[Request, Answer]:
+    """Answers from the rows of `request_sums`."""
+    rows = sums.select("text", "target", "logprob", "correct").iter_rows()
     return {request_at(text, target): (logprob, greedy) for text, target, logprob, greedy in rows}

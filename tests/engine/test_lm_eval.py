@@ -194,12 +194,14 @@ def test_options_of_several_tokens_are_compared_as_by_the_harness(case: Case) ->
 
 
 def test_last_words_are_right_as_by_the_harness(case: Case) -> None:
-    (row,) = logitbank.lambada(case.bank, prompts="lm-eval:words").result.lambada.to_dicts()
+    tables = logitbank.lambada(case.bank, prompts="lm-eval:words").tables
+    (row,) = tables["lambada"].to_dicts()
     values = case.theirs["default"]["results"]["words"]
     assert row["acc"] == values["acc,none"]
     assert 0 < row["acc"] < 1
     assert row["perplexity"] == pytest.approx(values["perplexity,none"], rel=1e-5)
-    assert row["acc_stderr"] == pytest.approx(values["acc_stderr,none"])
+    error = tables["measures"].filter(measure="acc")["stderr"].item()
+    assert error == pytest.approx(values["acc_stderr,none"])
 
 
 def test_pairs_are_preferred_as_by_the_harness(case: Case) -> None:

@@ -200,7 +200,7 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
             whole = model(torch.tensor([ids])).logits[0].double().log_softmax(dim=1)
         return sum(whole[at - 1, ids[at]].item() for at in range(len(first), len(ids)))
 
-    lambada = logitbank.lambada(bank, prompts="targets").result.lambada
+    lambada = logitbank.lambada(bank, prompts="targets").tables["lambada"]
     nats = -sum(logprob(context, target) for context, target in targets) / 2
     assert lambada["perplexity"].log().item() == pytest.approx(nats, abs=5e-3)
 

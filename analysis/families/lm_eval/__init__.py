@@ -58,7 +58,7 @@ def lm_eval(
     MissingExtraError
         lm_eval is not installed.
     LogitbankError
-        A missing bank, prompt set or task; a filtered bank; existing results in the folder.
+        A missing bank, prompt set or task; existing results in the folder.
     """
     from dataclasses import replace
     from functools import partial

@@ -24,7 +24,6 @@ from logitbank.analysis.frames.prompt_sums import (
     CHECKPOINT,
     PromptSums,
     concat_sorted,
-    greedy_match,
 )
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
@@ -80,7 +79,7 @@ class TaskScores:
     coverage: pl.DataFrame
     """As `PromptSums.coverage`."""
     sums: Mapping[Place, pl.DataFrame] = field(repr=False)
-    """Columns text, target, logprob and greedy, at the checkpoints that answer all requests."""
+    """Columns text, target, logprob and correct, at the checkpoints that answer all requests."""
 
     @property
     def task(self) -> str:
@@ -189,6 +188,8 @@ def read_results(
 
 
 def _task_scores(scores: Scores) -> TaskScores:
+    from logitbank.harness import request_sums
+
     name = scores.prompts
     scores.require(*SETTINGS, "target", family=FAMILY.title)
     own = [*SETTINGS, *(each for each in ("limit",) if each in scores.columns)]
@@ -200,13 +201,11 @@ def _task_scores(scores: Scores) -> TaskScores:
     def reduce(requests: PromptSums) -> pl.DataFrame:
         whole = requests.coverage.filter(pl.col("missing") == 0)
         rows = requests.rows.join(whole, on=CHECKPOINT, how="semi", nulls_equal=True)
-        rows = rows.select(*CHECKPOINT, "text", "target", "logprob", greedy="correct")
+        rows = rows.select(*CHECKPOINT, "text", "target", "logprob", "correct")
         sums.update(rows.partition_by(CHECKPOINT, as_dict=True, include_key=False))
         return requests.coverage
 
-    coverage = scores.map_prompts(
-        reduce, "text", "target", family=FAMILY.title, more=greedy_match()
-    )
+    coverage = request_sums(scores, reduce)
     return TaskScores(name.partition(":")[2], settings[0], concat_sorted(coverage), sums)
 
 
@@ -267,7 +266,7 @@ def _results(
         complete = [each for each in sets if place in each.sums]
         known: dict[Any, Any] = {}
         for each in complete:
-            known |= answers(each.sums[place], bank)
+            known |= answers(each.sums[place])
         names = [each.task for each in complete]
         yield place, tasks.evaluate(known, names, bank=bank, bootstrap=bootstrap)
 

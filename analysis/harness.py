@@ -14,7 +14,7 @@ import polars as pl
 
 from logitbank.analysis.frames.input_files import read_json_object
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.results.files import replace_file
+from logitbank.analysis.results.files import replace_file, require_outside
 from logitbank.errors import UsageError
 from logitbank.store.format.limits import MAX_STEP
 from logitbank.store.format.schema import folder_name
@@ -254,8 +254,10 @@ def write_harness(
     Raises
     ------
     UsageError
-        A file to be written exists and has other results; nothing is written then.
+        A file to be written exists and has other results; nothing is written then. Or the folder
+        is a URL, or in a bank.
     """
+    require_outside(folder)
     folder = Path(folder)
     documents = {}
     for row in table.filter(pl.col("step").is_not_null(), pl.col(samples) > 0).to_dicts():

@@ -45,7 +45,9 @@ from logitbank.engine.workers.stopping import Stopping
 from logitbank.errors import LogitbankError, SuiteError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.change.rescore import rescore_all
+from logitbank.store.deposits.catalog import deposit_folders
 from logitbank.store.files.objects import is_occupied
+from logitbank.store.format.commits import SEAL
 from logitbank.store.read.copied_weights import copied_weights
 from logitbank.store.tables.prompt_tables import write_set
 from logitbank.store.tables.token_texts import tokens_files
@@ -283,7 +285,10 @@ def _seems_done(bank: Bank | None, checkpoints: Sequence[Checkpoint]) -> bool:
     The plan decides later; a worker that was not started starts at its first job.
     """
     return bank is not None and all(
-        any(deposit.sealed for deposit in bank.deposits(checkpoint.id))
+        any(
+            (bank.path / folder / "commits" / f"{SEAL}.json").exists()
+            for folder in deposit_folders(bank.path, checkpoint.id)
+        )
         for checkpoint in checkpoints
     )
 
@@ -307,7 +312,7 @@ def record_prompts(bank: Bank, *prepared: Prepared, progress: Progress = lambda 
         bank.add_query_set(query_set)
     for each in prepared:
         for name, table in each.tables:
-            write_set(bank.path, name, table, each.contents[name])
+            write_set(bank.path, name, table, each.sets[name].content())
         if all(file.name != each.tokenizer.digest for file in tokens_files(bank.path)):
             bank.add_tokens(each.tokenizer.digest, each.tokenizer.vocabulary())
 

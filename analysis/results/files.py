@@ -14,6 +14,7 @@ from logitbank.analysis.results.csv_text import without_formulas
 from logitbank.analysis.results.latex import latex
 from logitbank.analysis.results.tables import Result, json_rows
 from logitbank.errors import UsageError
+from logitbank.store.share.urls import shown_url
 from logitbank.whole_files import whole_file
 
 Format = Literal["csv", "parquet", "json", "jsonl", "latex"]
@@ -76,15 +77,17 @@ def replace_file(path: Path, content: bytes) -> None:
         part.write_bytes(content)
 
 
-def require_outside(path: Path) -> None:
-    """Refuse to write a result into a bank or any other Zarr store.
+def require_outside(path: str | Path) -> None:
+    """Refuse to write a result to a URL, or into a bank or any other Zarr store.
 
     Raises
     ------
     UsageError
-        `path` is one, or lies in one: what a bank does not know of is damage to it.
+        `path` is a URL, or is a store or lies in one: what a bank does not know of is damage to it.
     """
-    whole = path.resolve()
+    if url := shown_url(path):
+        raise UsageError(f"Results are written to a folder, not to {url}. Name one with --out.")
+    whole = Path(path).resolve()
     for folder in (whole, *whole.parents):
         if (folder / "zarr.json").is_file():
             raise UsageError(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from logitbank.engine.plan.levels import level_sizes
@@ -40,14 +41,14 @@ def check_options(
     requested = pl.concat(named).drop_nulls().unique(["query_set", "row", "token"])
     for name, deposit in without_rows.items():
         known = option_tokens(bank.path, name)
-        part = requested.filter(query_set=name).select("row", "token", "option")
-        for row, token, option in part.iter_rows():
-            if token not in known.of(row):
-                raise KeepLevelError(
-                    f"Option {option!r} is new, but {deposit.checkpoint} keeps "
-                    f"{deposit.layout.keep} and no full rows to read it from. Extract into a new "
-                    "bank."
-                )
+        rows = np.repeat(np.arange(len(known.offsets) - 1), np.diff(known.offsets))
+        stored = pl.DataFrame({"row": rows.astype(np.int32), "token": known.tokens})
+        part = requested.filter(query_set=name).join(stored, on=["row", "token"], how="anti")
+        for option in part["option"].head(1):
+            raise KeepLevelError(
+                f"Option {option!r} is new, but {deposit.checkpoint} keeps {deposit.layout.keep}"
+                " and no full rows to read it from. Extract into a new bank."
+            )
 
 
 def check_source(deposit: Deposit, checkpoint: Checkpoint) -> None:

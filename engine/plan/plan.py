@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from logitbank.engine.backends.contexts import context_keys
@@ -117,8 +118,8 @@ def joined_plan(plans: Sequence[Plan]) -> Plan:
 class Placement:
     """Where each query is, or will be, in the bank."""
 
-    query_rows: tuple[tuple[str, int], ...]
-    """Query set and row of each query, in the order of the request."""
+    query_rows: pl.DataFrame
+    """`query_set` and `row` of each query, in the order of the request."""
     new: tuple[QuerySet, ...]
     """Query sets of the queries that the bank does not have: one of contexts of a causal model, one
     of masks, and one of a next-sentence head, which has other outputs."""
@@ -137,7 +138,7 @@ def assign_queries(
     reused only if it has all queries, or if they are at least half of it: a checkpoint without this
     query set has to run whole blocks of it. A set of other queries is always reused.
     """
-    query_rows: list[tuple[str, int]] = [("", 0)] * len(queries)
+    sets, set_rows = [""] * len(queries), np.zeros(len(queries), np.int32)
     candidates = sorted(
         (name for name, query_set in stored.items() if query_set.tokenizer == tokenizer),
         key=lambda name: (name not in used, name),
@@ -151,7 +152,7 @@ def assign_queries(
         is_large_part = len(known) == len(missing) or 2 * len({*known.values()}) >= len(rows)
         if name in used or is_large_part or not query_set.has_causal_contexts:
             for i, row in known.items():
-                query_rows[i] = name, row
+                sets[i], set_rows[i] = name, row
             missing = [i for i in missing if i not in known]
         if not missing:
             break
@@ -159,15 +160,16 @@ def assign_queries(
     for kind, indices in _by_kind(queries, missing).items():
         group = [queries[i] for i in indices]
         if kind == "contexts":
-            query_set, context_rows = QuerySet.from_contexts(tokenizer, group)
+            query_set, group_rows = QuerySet.from_contexts(tokenizer, group)
         else:
             query_set = QuerySet(tokenizer, tuple(sorted({*group}, key=_order)))
             row_of = {query: row for row, query in enumerate(query_set.queries)}
-            context_rows = [row_of[query] for query in group]
+            group_rows = np.array([row_of[query] for query in group])
         new.append(query_set)
-        for i, row in zip(indices, context_rows, strict=True):
-            query_rows[i] = query_set.name, row
-    return Placement(tuple(query_rows), tuple(new))
+        set_rows[indices] = group_rows
+        for i in indices:
+            sets[i] = query_set.name
+    return Placement(pl.DataFrame({"query_set": sets, "row": set_rows}), tuple(new))
 
 
 def _by_kind(queries: Sequence[Query], indices: Iterable[int]) -> dict[str, list[int]]:
@@ -186,20 +188,11 @@ def _order(query: Query) -> tuple[object, ...]:
     return query.ids, query.segments, query.position, query.head, query.language
 
 
-def with_query_rows(table: pl.DataFrame, query_rows: Sequence[tuple[str, int]]) -> pl.DataFrame:
-    """A prompt table with (query_set, row) in the bank, from `query_rows`, instead of `query`."""
-    where = pl.DataFrame(
-        {
-            "query": range(len(query_rows)),
-            "query_set": [p[0] for p in query_rows],
-            "row": [p[1] for p in query_rows],
-        },
-        schema={"query": pl.Int32, "query_set": pl.String, "row": pl.Int32},
-    )
-    extra = [c for c in table.columns if c not in PROMPTS_SCHEMA and c != "query"]
-    return table.join(where, on="query", how="left", maintain_order="left").select(
-        *PROMPTS_SCHEMA, *extra
-    )
+def with_query_rows(table: pl.DataFrame, query_rows: pl.DataFrame) -> pl.DataFrame:
+    """A prompt table with the place of its queries in the bank instead of their index, `query`."""
+    places = query_rows.select(pl.col("query_set", "row").gather(table["query"]))
+    placed = table.drop("query").hstack(places)
+    return placed.select(*PROMPTS_SCHEMA, pl.exclude(*PROMPTS_SCHEMA))
 
 
 def rows_per_block(weights: int, query_set: QuerySet, *, gpu: bool) -> int:
@@ -220,10 +213,8 @@ def rows_per_block(weights: int, query_set: QuerySet, *, gpu: bool) -> int:
     return int(min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, 2 ** math.floor(math.log2(max(1.0, rows))))))
 
 
-def needed_blocks(
-    rows: Iterable[int], layout: Layout, committed: Collection[int]
-) -> tuple[int, ...]:
+def needed_blocks(rows: np.ndarray, layout: Layout, committed: Collection[int]) -> tuple[int, ...]:
     """Blocks that contain one of `rows` and are not committed, ascending."""
     if len(committed) == layout.blocks:  # of most deposits of a long series
         return ()
-    return tuple(sorted({row // layout.block_rows for row in rows} - set(committed)))
+    return tuple(sorted({*np.unique(rows // layout.block_rows).tolist()} - {*committed}))

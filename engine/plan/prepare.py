@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import numpy as np
 import polars as pl
 
 from logitbank.engine.backends.engine import engine_named
@@ -106,8 +107,8 @@ class Prepared:
     new_query_sets: tuple[QuerySet, ...]
     tables: tuple[tuple[str, pl.DataFrame], ...]
     """Name and table of each prompt set; `query_set` and `row` already have their final values."""
-    contents: Mapping[str, pl.DataFrame]
-    """Prompts and options of each prompt set, also of those that the tokenizer skips."""
+    sets: Mapping[str, PromptSet]
+    """The prompt sets by name, with prompts that the tokenizer skips."""
     special_tokens: Mapping[str, str]
     """Special tokens before the first text of each prompt set, for provenance."""
     notes: tuple[str, ...]
@@ -193,10 +194,9 @@ class _Placed:
     query_sets: Mapping[str, QuerySet]
     """Query sets of the bank and new ones, by name."""
     new: tuple[QuerySet, ...]
-    rows_by_set: Mapping[str, set[int]]
-    """The requested rows of each query set."""
+    rows_by_set: Mapping[str, np.ndarray]
+    """The requested rows of each query set, distinct."""
     tables: tuple[tuple[str, pl.DataFrame], ...]
-    contents: Mapping[str, pl.DataFrame]
     notes: tuple[str, ...]
 
 
@@ -238,7 +238,7 @@ def plan_suite(
         placed.query_sets,
         placed.new,
         placed.tables,
-        placed.contents,
+        {prompts.name: prompts for prompts in texts.sets},
         {p.name: model.tokenizer.opening_text(p.queries[0].ids) for p in texts.tokenized},
         (
             *(*texts.notes, *language_notes, *engine_notes, *version_notes()),
@@ -315,30 +315,31 @@ def _place(bank: Bank | None, model: _Model, texts: _Texts, planned: Sequence[Pr
         stored |= {new.name: new for new in each.new_query_sets}
         used |= {name for _, table in each.tables for name in table["query_set"].drop_nulls()}
     placement = assign_queries(texts.queries, model.tokenizer.digest, stored, used)
-    rows_by_set: dict[str, set[int]] = {}
-    for name, row in placement.query_rows:
-        rows_by_set.setdefault(name, set()).add(row)
-    found = [placement.query_rows]
+    query_rows = placement.query_rows
+    rows_by_set = {
+        str(name): rows["row"].unique().to_numpy()
+        for (name,), rows in query_rows.group_by("query_set", maintain_order=True)
+    }
+    found = [query_rows]
     if len(texts.tokenized) > 1:
-        query_rows = dict(zip(texts.queries, placement.query_rows, strict=True))
-        found = [tuple(query_rows[query] for query in p.queries) for p in texts.tokenized]
+        index = {query: i for i, query in enumerate(texts.queries)}
+        found = [query_rows[[index[query] for query in p.queries]] for p in texts.tokenized]
     tables = tuple(
         (p.name, with_query_rows(p.table, rows))
         for p, rows in zip(texts.tokenized, found, strict=True)
     )
-    contents = {prompts.name: prompts.content() for prompts in texts.sets}
     notes: tuple[str, ...] = ()
-    for name, table in tables if bank is not None else ():
-        assert bank is not None
+    for prompts, (name, table) in zip(texts.sets, tables, strict=True):
+        if bank is None:
+            continue
         require_unchanged(bank.path, name, table)
-        if (change := set_change(bank.path, name, contents[name])) is not None:
+        if (change := set_change(bank.path, name, prompts.content())) is not None:
             notes += (str(change),)
     return _Placed(
         {**stored, **{new.name: new for new in placement.new}},
         placement.new,
         rows_by_set,
         tables,
-        contents,
         notes,
     )
 
@@ -462,8 +463,8 @@ class _Planner:
     suite: Suite
     config: ModelConfig
     query_sets: Mapping[str, QuerySet]
-    rows_by_set: Mapping[str, set[int]]
-    """The requested rows of each query set."""
+    rows_by_set: Mapping[str, np.ndarray]
+    """The requested rows of each query set, distinct."""
     head_sizes: Mapping[Head, HeadSize]
     compute_dtype: str
     engine: str

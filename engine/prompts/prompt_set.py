@@ -75,9 +75,14 @@ class PromptSet:
         from logitbank.store.format.schema import PROMPTS_SCHEMA
         from logitbank.store.tables.prompt_tables import CONTENT
 
+        # A list of each column: a tuple for each row would take most of the memory of a plan.
+        each = [p for p in self.prompts for _ in p.options or (None,)]
         none: list[str | None] = [None]
-        labels = ((p, [option.label for option in p.options] or none) for p in self.prompts)
-        rows = [(p.id, p.order_seed, label) for p, own in labels for label in own]
-        schema = {name: PROMPTS_SCHEMA[name] for name in CONTENT}
-        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        labels = ([o.label for o in p.options] or none for p in self.prompts)
+        columns = {
+            "prompt_id": [p.id for p in each],
+            "order_seed": [p.order_seed for p in each],
+            "option": [label for of_prompt in labels for label in of_prompt],
+        }
+        frame = pl.DataFrame(columns, schema={name: PROMPTS_SCHEMA[name] for name in CONTENT})
         return frame if self.has_options else frame.drop("option")

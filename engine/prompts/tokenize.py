@@ -26,6 +26,8 @@ from logitbank.store.tables.prompt_checks import check_prompts
 
 _BATCH = 5_000
 """Prompts whose options are encoded at once: the ids of all would fill memory."""
+_PLACE = ("position", "head", "segments", "language")
+"""Fields of a query but its ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,26 +221,30 @@ def tokenized_once(
 
 def _bytes(tokenized: TokenizedPrompts) -> bytes:
     """A line of JSON and a table, as `_parsed` reads them."""
-    sequences: dict[tuple[int, ...], int] = {}  # queries of one text share its ids
-    queries = []
-    for q in tokenized.queries:
-        sequence = sequences.setdefault(q.ids, len(sequences))
-        queries.append([sequence, q.position, q.head, q.segments, q.language])
-    plain = [tokenized.name, [*sequences], queries, tokenized.notes, tokenized.warnings]
+    line = _line(tokenized)
     table = io.BytesIO()
     tokenized.table.write_ipc(table, compression="zstd")
-    return json.dumps(plain).encode() + b"\n" + table.getvalue()
+    return b"".join([line, b"\n", table.getbuffer()])
+
+
+def _line(tokenized: TokenizedPrompts) -> bytes:
+    sequences: dict[tuple[int, ...], int] = {}  # queries of one text share its ids
+    numbers = [sequences.setdefault(q.ids, len(sequences)) for q in tokenized.queries]
+    queries = [numbers, *([getattr(q, name) for q in tokenized.queries] for name in _PLACE)]
+    plain = [tokenized.name, [*sequences], queries, tokenized.notes, tokenized.warnings]
+    return json.dumps(plain).encode()
 
 
 def _parsed(data: bytes) -> TokenizedPrompts:
     plain, _, table = data.partition(b"\n")
     name, sequences, queries, notes, warnings = json.loads(plain)
-    ids = [tuple(sequence) for sequence in sequences]
+    for i, sequence in enumerate(sequences):  # one after the other: lists take as much memory again
+        sequences[i] = tuple(sequence)
     return TokenizedPrompts(
         name,
         tuple(
-            Query(ids[sequence], position, head, tuple(segments), language)
-            for sequence, position, head, segments, language in queries
+            Query(sequences[sequence], position, head, tuple(segments), language)
+            for sequence, position, head, segments, language in zip(*queries, strict=True)
         ),
         pl.read_ipc(io.BytesIO(table)),
         tuple(notes),

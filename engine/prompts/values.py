@@ -95,7 +95,7 @@ class Prompt:
             raise PromptError(f"the prompt with the text {shown(self.text)} has no id")
         check_text(self.id, "prompt id", one_line=True, most=MAX_ID, error=PromptError)
         for text in (self.text, *(t for t in self.parts.values() if t is not None)):
-            check_text(text, f"{self}:", error=PromptError)
+            check_text(text, _Named(self), error=PromptError)
         _check_columns(self)
         if not self.text.strip():
             raise PromptError(f"{self} has no text")
@@ -208,6 +208,16 @@ def reserved_columns() -> tuple[str, ...]:
     return tuple(sorted({*RESERVED_COLUMNS, "score_kind"}))
 
 
+class _Named(NamedTuple):
+    """A prompt, or a part of it, in a message, which is seldom written."""
+
+    prompt: Prompt
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.prompt}:{self.part}"
+
+
 @cache
 def _check_column(name: str) -> None:
     check_name(name, "column", error=PromptError)
@@ -223,7 +233,7 @@ def _check_columns(prompt: Prompt) -> None:
     for name, value in prompt.columns.items():
         _check_column(name)
         if isinstance(value, str):
-            check_text(value, f"{prompt}: column {name!r}", error=PromptError)
+            check_text(value, _Named(prompt, f" column {name!r}"), error=PromptError)
         elif isinstance(value, int) and not in_int64(value):
             raise PromptError(
                 f"{prompt}: column {name!r} is {shown(value)}, which has more than 64 bits; write "
@@ -248,7 +258,7 @@ def _check_options(prompt: Prompt) -> None:
     labels = [option.label for option in prompt.options]
     for option in prompt.options:
         for part in (option.label, option.text):
-            check_text(part, f"{prompt}:", error=PromptError)
+            check_text(part, _Named(prompt), error=PromptError)
         if not option.label.strip() or not option.text:
             raise PromptError(
                 f"{prompt}: option {option.label!r} ({quote(option.text)}) needs a non-empty label "

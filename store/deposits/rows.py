@@ -25,7 +25,6 @@ from logitbank.store.files.objects import Digest
 from logitbank.store.files.threads import closing_pool, in_parallel
 from logitbank.store.format import commits
 from logitbank.store.format.block import finite_rows
-from logitbank.store.format.codecs import ROWS
 from logitbank.store.format.commits import SEAL, Committed
 from logitbank.store.format.grid import Grid
 from logitbank.store.format.schema import RowArray
@@ -143,7 +142,7 @@ class ShardedArray:
         height = self.grid.block_rows // self.grid.chunk_shape[0]
         chunk = rows.chunk % height * width + columns.chunk
         with self._explained(block):
-            ROWS.decode(shard.frame(chunk), decoded := self._scratch())
+            shard.decode(chunk, decoded := self._scratch())
             values = decoded[rows.inside][:, columns.inside]
             if not finite_rows(values).all():
                 raise ValueError(f"inner chunk {chunk} contains a number that is not finite")

@@ -81,7 +81,8 @@ def remove_dead(root: Path) -> None:
         for each in folders:
             if each.startswith(".gone-"):  # see `objects.remove_folder`
                 shutil.rmtree(folder / each, ignore_errors=True)
-        objects.remove_dead_files(folder)
+        if any(each.startswith(".") for each in files):
+            objects.remove_dead_files(folder)
         for each in files:
             if each in (".lock", ".index.lock"):
                 locks.remove_unlocked(folder / each)

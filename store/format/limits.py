@@ -32,7 +32,7 @@ def in_int64(value: int) -> bool:
 
 def check_text(
     value: object,
-    what: str,
+    what: object,
     *,
     one_line: bool = False,
     most: int | None = None,
@@ -40,8 +40,8 @@ def check_text(
 ) -> None:
     """Refuse a value that is not text, or a text that a bank cannot store, with `error`.
 
-    Messages call it `what`. With `one_line` it is a name or a title, without control characters;
-    `most` is the largest number of letters.
+    Messages format `what`, its name. With `one_line` it is a name or a title, without control
+    characters; `most` is the largest number of letters.
     """
     if not isinstance(value, str):
         raise error(f"{what} is {shown(value)}; it must be text")

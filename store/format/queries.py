@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Self
 
+import numpy as np
 import polars as pl
 
 from logitbank.errors import UsageError
@@ -34,7 +35,7 @@ class QuerySet:
     queries: tuple[Query, ...]
 
     @classmethod
-    def from_contexts(cls, tokenizer: str, queries: Sequence[Query]) -> tuple[Self, list[int]]:
+    def from_contexts(cls, tokenizer: str, queries: Sequence[Query]) -> tuple[Self, np.ndarray]:
         """Distinct contexts of a causal model, and the row of each of `queries`.
 
         A context is a sequence of tokens up to the scored position. Rows are in ascending order of
@@ -55,10 +56,15 @@ class QuerySet:
         sequences = sorted({ids[: end + 1] for ids, end in last.items()})
         # Continuations of a sequence follow it directly.
         longest = [a for a, b in pairwise([*sequences, ()]) if b[: len(a)] != a]
-        first = [(bisect_left(longest, q.ids[: q.position + 1]), q.position) for q in queries]
-        row_of = {place: row for row, place in enumerate(sorted({*first}))}
-        contexts = tuple(Query(longest[number], position) for number, position in row_of)
-        return cls(tokenizer, contexts), [row_of[place] for place in first]
+        del last, sequences  # a million contexts need the memory
+        # Numbers of a sequence and a position, as one: pairs would take most of the memory.
+        width = 1 + max((query.position for query in queries), default=0)
+        firsts = (
+            bisect_left(longest, q.ids[: q.position + 1]) * width + q.position for q in queries
+        )
+        places, rows = np.unique(np.fromiter(firsts, np.int64, len(queries)), return_inverse=True)
+        contexts = (Query(longest[place // width], place % width) for place in places.tolist())
+        return cls(tokenizer, tuple(contexts)), rows
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -82,12 +88,11 @@ class QuerySet:
     @cached_property
     def positions(self) -> int:
         """Number of tokens to run: contexts share prefixes, other queries share sequences."""
-        sequences = {(q.ids, q.segments, q.language) for q in self.queries}
-        tokens = sum(len(ids) for ids, _, _ in sequences)
         if not self.has_causal_contexts:
-            return tokens
-        ordered = sorted(ids for ids, _, _ in sequences)
-        return tokens - sum(_shared(a, b) for a, b in pairwise(ordered))
+            sequences = {(q.ids, q.segments, q.language) for q in self.queries}
+            return sum(len(ids) for ids, _, _ in sequences)
+        ordered = sorted({q.ids for q in self.queries})
+        return sum(map(len, ordered)) - sum(_shared(a, b) for a, b in pairwise(ordered))
 
     @cached_property
     def name(self) -> str:

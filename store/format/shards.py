@@ -38,8 +38,8 @@ class Shard:
     """(n, 2) uint64: offset and length of each inner chunk, checksum included."""
     read: Read
 
-    def frame(self, chunk: int) -> memoryview:
-        """A compressed inner chunk, verified, or ValueError."""
+    def decode(self, chunk: int, into: np.ndarray) -> None:
+        """Decode an inner chunk, verified, into an array of its shape, or raise ValueError."""
         offset, length = (int(value) for value in self.index[chunk])
         if offset == _ABSENT:
             raise ValueError(f"inner chunk {chunk} is missing")
@@ -47,7 +47,7 @@ class Shard:
         require_claim(ROWS, frame[: ROWS.header], length - CHECKSUM, inner_bytes(self.grid))
         if len(frame) != length or google_crc32c.value(frame) != _SOUND:
             raise ValueError(f"the CRC-32C of inner chunk {chunk} is not the written one")
-        return memoryview(frame)[:-CHECKSUM]
+        ROWS.decode(memoryview(frame)[:-CHECKSUM], into)
 
     def require_claims(self) -> None:
         """Raise ValueError if an inner chunk claims another size than all have."""

@@ -48,6 +48,14 @@ def test_a_study_without_a_bank_has_a_page(tmp_path: Path) -> None:
     assert "It is made up." in text
 
 
+def test_a_study_is_not_saved_at_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="to a folder, not to https://example.org/page") as error:
+        study().save("https://me:secret@example.org/page")
+    assert "secret" not in str(error.value)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_study_is_not_saved_in_a_bank(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "b.zarr")
     with pytest.raises(UsageError, match=r"b\.zarr"):

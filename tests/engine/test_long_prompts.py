@@ -10,7 +10,7 @@ def test_equal_queries_are_one_whatever_was_hashed_before() -> None:
     queries = [Query(ids, 1), Query(other, 1), Query((*ids,), 1), Query(ids, 2), Query(other, 1)]
     assert [*dict.fromkeys(queries)] == [queries[0], queries[1], queries[3]]
     assert hash(Query(ids, 1)) == hash(Query((*ids,), 1))
-    assert QuerySet.from_contexts("toy", queries)[1] == [0, 0, 0, 1, 0]
+    assert QuerySet.from_contexts("toy", queries)[1].tolist() == [0, 0, 0, 1, 0]
 
 
 def test_equal_sequences_that_are_several_objects_are_one_branch() -> None:

@@ -241,12 +241,12 @@ def test_a_context_is_one_row_whatever_continues_it() -> None:
     found = assign_queries(first, "t", {})
     [query_set] = found.new
     assert query_set.queries == (Query((1, 2, 3), 1), Query((1, 2, 3), 2))
-    assert [row for _, row in found.query_rows] == [0, 1, 0, 0]
+    assert found.query_rows["row"].to_list() == [0, 1, 0, 0]
     # A bank with one of these queries has the contexts of others, as it was written.
     stored = QuerySet("t", (Query((1, 2, 3, 4), 2), Query((7, 8), 1, "mask"), Query((1, 2), 1)))
     again = assign_queries(first, "t", {stored.name: stored})
     assert again.new == ()
-    assert again.query_rows == tuple((stored.name, row) for row in (2, 0, 2, 2))
+    assert again.query_rows.rows() == [(stored.name, row) for row in (2, 0, 2, 2)]
     assert assign_queries(first, "other tokenizer", {stored.name: stored}).new == (
         QuerySet("other tokenizer", query_set.queries),
     )

@@ -1,5 +1,6 @@
 """Planning: where queries go and which blocks are still to be run."""
 
+import numpy as np
 import polars as pl
 
 from logitbank.engine.plan.levels import level_sizes
@@ -18,7 +19,7 @@ def test_known_queries_are_found_and_new_ones_sorted_into_one_set() -> None:
     (new_set,) = placement.new
     assert new_set.queries == (A, C)
     new = new_set.name
-    assert placement.query_rows == ((new, 1), (stored.name, 0), (new, 0), (new, 1))
+    assert placement.query_rows.rows() == [(new, 1), (stored.name, 0), (new, 0), (new, 1)]
 
 
 def test_queries_of_another_tokenizer_are_not_the_same_queries() -> None:
@@ -34,8 +35,8 @@ def test_nothing_new_makes_no_query_set() -> None:
 
 def test_only_blocks_with_wanted_rows_that_are_not_committed_are_needed() -> None:
     layout = Layout.plan(queries=40, vocab=10, dtype="float16", keep=Keep("full"), block_rows=8)
-    assert needed_blocks([0, 7, 9, 39], layout, {1}) == (0, 4)
-    assert needed_blocks([], layout, set()) == ()
+    assert needed_blocks(np.array([0, 7, 9, 39]), layout, {1}) == (0, 4)
+    assert needed_blocks(np.array([], int), layout, set()) == ()
 
 
 def test_a_placed_table_points_into_the_bank_and_keeps_its_own_columns() -> None:
@@ -44,7 +45,7 @@ def test_a_placed_table_points_into_the_bank_and_keeps_its_own_columns() -> None
         [row | {"prompt_id": "p", "query": 1, "split": "dev"}],
         schema_overrides={"query": pl.Int32},
     )
-    found = with_query_rows(table, [("q-a", 5), ("q-b", 7)])
+    found = with_query_rows(table, pl.DataFrame({"query_set": ["q-a", "q-b"], "row": [5, 7]}))
     assert found.columns == [*PROMPTS_SCHEMA, "split"]
     assert found.select("query_set", "row", "split").row(0) == ("q-b", 7, "dev")
 
@@ -97,7 +98,7 @@ def test_equal_contexts_are_one_row() -> None:
         [Query((1, 2, 3), 1), Query((1, 2), 1), Query((1, 2, 3), 2)], "tok", {}
     )
     (new_set,) = placement.new
-    assert [row for _, row in placement.query_rows] == [0, 0, 1]
+    assert placement.query_rows["row"].to_list() == [0, 0, 1]
     assert new_set.has_causal_contexts
 
 
@@ -120,7 +121,7 @@ LARGE = tree((1,), (1, 2), (1, 2, 3), (4,), (4, 5))
 def test_contexts_that_are_half_of_a_stored_set_are_taken_from_it() -> None:
     asked = [Query((1, 2, 9), 0), Query((1, 2, 9), 1), Query((1, 2, 3, 9), 2), Query((8,), 0)]
     placement = assign_queries(asked, "tok", LARGE)
-    assert placement.query_rows[:3] == ((LARGE_NAME, 0), (LARGE_NAME, 1), (LARGE_NAME, 2))
+    assert placement.query_rows.rows()[:3] == [(LARGE_NAME, 0), (LARGE_NAME, 1), (LARGE_NAME, 2)]
     assert [query_set.queries for query_set in placement.new] == [(Query((8,), 0),)]
 
 
@@ -133,7 +134,7 @@ def test_a_stored_set_that_has_everything_is_taken_and_one_that_has_a_little_is_
 def test_the_sets_that_a_prompt_set_is_in_already_are_its_home() -> None:
     asked = [Query((1, 2, 9), 1), Query((8,), 0)]
     placement = assign_queries(asked, "tok", LARGE, [LARGE_NAME])
-    assert placement.query_rows[0] == (LARGE_NAME, 1)
+    assert placement.query_rows.row(0) == (LARGE_NAME, 1)
     assert [query_set.queries for query_set in placement.new] == [(Query((8,), 0),)]
     later = LARGE | tree((1, 2), (8,))
-    assert assign_queries(asked, "tok", later, [LARGE_NAME]).query_rows[0] == (LARGE_NAME, 1)
+    assert assign_queries(asked, "tok", later, [LARGE_NAME]).query_rows.row(0) == (LARGE_NAME, 1)

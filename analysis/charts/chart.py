@@ -116,6 +116,7 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
         caption = f"{caption} Thick lines: {'; '.join(which)}."
     if any(NAMED in columns for columns in _columns(chart)):
         caption = f"{caption} Named: the highest and the lowest on average. Grey: all others."
+    caption = " ".join(caption.split())  # a sentence that a chart does not need leaves no gap
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
     done: Chart = chart.properties(usermeta=meta)
     # A new one would lay out its parts a second time. Altair keeps what is set as properties.

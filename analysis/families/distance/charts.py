@@ -4,7 +4,13 @@ import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import SERIES, curves, stacked, with_series
+from logitbank.analysis.charts.curves import (
+    SERIES,
+    curves,
+    interval_caption,
+    stacked,
+    with_series,
+)
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.distance.metric import Distances
@@ -12,7 +18,7 @@ from logitbank.store.steps import in_order
 
 MOST_SERIES = 6
 """Most heat maps on a page."""
-BANDS = "Bands: 95% confidence intervals over prompts."
+INTERVALS = "95% confidence intervals over prompts"
 PANELS = {
     "js_previous": Measure("value", "JSD from the previous\ncheckpoint (nats)", scale="zero"),
     "js_last": Measure("value", "JSD from the last\ncheckpoint (nats)", scale="zero"),
@@ -37,7 +43,8 @@ def _along(table: pl.DataFrame) -> Chart:
     panels = [curves(rows[name], axis, each) for name, each in PANELS.items() if len(rows[name])]
     caption = (
         "Jensen–Shannon divergence (JSD) between distributions over the vocabulary, and their "
-        f"entropy. {BANDS} {sample_size(table['items'], 'item')}."
+        f"entropy. {interval_caption(table, INTERVALS)} "
+        f"{sample_size(table['items'], 'item')}."
     )
     return titled(stacked(*panels), "Distances along training", caption, axis=axis)
 
@@ -58,7 +65,8 @@ def _runs(table: pl.DataFrame) -> Chart:
     measure = Measure("value", "KL between runs\n(nats, log scale)", scale="log")
     caption = (
         "Kullback–Leibler divergence of each run from the other runs of its model at the same "
-        f"step, the mean of both directions.{two} {BANDS} {sample_size(table['items'], 'item')}."
+        f"step, the mean of both directions.{two} "
+        f"{interval_caption(table, INTERVALS)} {sample_size(table['items'], 'item')}."
     )
     return titled(curves(table, axis, measure), "Distance between runs", caption, axis=axis)
 

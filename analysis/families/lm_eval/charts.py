@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import HEIGHT, curves, horizontal
+from logitbank.analysis.charts.curves import HEIGHT, curves, horizontal, interval_caption
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.lm_eval.findings import by_change
@@ -35,10 +35,9 @@ def _chart(table: pl.DataFrame, tasks: int) -> Chart:
         "value", row["metric"], ("low", "high"), "share" if shares else "linear", chance
     )
     plot: Chart = curves(table, axis, measure, tooltip={"Documents": "documents"})
-    bands = (
-        " Bands: 95% confidence intervals over documents." if table["low"].is_finite().any() else ""
-    )
-    caption = f"{row['metric']} of {row['task']} (filter {row['filter']}) over training.{bands}"
+    caption = f"{row['metric']} of {row['task']} (filter {row['filter']}) over training."
+    if bands := interval_caption(table, "95% confidence intervals over documents"):
+        caption += f" {bands}"
     if chance is not None:
         plot = alt.layer(plot, horizontal(chance)).properties(height=HEIGHT)
         caption += f" Dashed: chance ({chance:.1%})."

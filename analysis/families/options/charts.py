@@ -1,9 +1,18 @@
 """The charts of any prompt set: accuracy, option probabilities, and curves of the measures."""
 
+import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
-from logitbank.analysis.charts.curves import SERIES, curves, stacked, with_series
+from logitbank.analysis.charts.curves import (
+    SERIES,
+    change_caption,
+    change_points,
+    curves,
+    interval_caption,
+    stacked,
+    with_series,
+)
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import color_map
@@ -38,7 +47,11 @@ def charts(result: OptionScores) -> dict[str, Chart]:
         for part in table.drop_nulls(kind).partition_by("prompt_set", maintain_order=True):
             name = figure_name(kind, part["prompt_set"][0], several)
             bands = _bands(part, result)
-            found[name] = _accuracy(part, bands) if kind == "accuracy" else _options(part, bands)
+            if kind == "accuracy":
+                changes = result.change_points.filter(prompt_set=part["prompt_set"][0])
+                found[name] = _accuracy(part, changes, bands)
+            else:
+                found[name] = _options(part, bands)
     for part in result.curves.drop_nulls("value").partition_by("prompt_set", maintain_order=True):
         found[figure_name("curves", part["prompt_set"][0], several)] = _curves(
             part, _bands(part, result)
@@ -66,7 +79,7 @@ def _groups(table: pl.DataFrame) -> dict[str, Chart]:
                    tooltip={"Prompts": "prompts"}),
         ]  # fmt: skip
         caption = (
-            f"{title} by group, and difference of groups below. Bands: 95% confidence intervals. "
+            f"{title} by group, and difference of groups below. {interval_caption(values)} "
             f"{sample_size(values['prompts'], 'prompt')} of a group."
         )
         name = figure_name("groups", part["prompt_set"][0], table["prompt_set"].n_unique() > 1)
@@ -79,10 +92,13 @@ def _bands(table: pl.DataFrame, result: OptionScores) -> str:
     return f"Bands: 95% confidence intervals over prompts{clusters}."
 
 
-def _accuracy(table: pl.DataFrame, bands: str) -> Chart:
+def _accuracy(table: pl.DataFrame, changes: pl.DataFrame, bands: str) -> Chart:
     axis = StepAxis(table["step"].to_list())
     accuracy = Measure("accuracy", "Accuracy", scale="share")
-    chart = curves(table, axis, accuracy, tooltip={"Prompts": "prompts"})
+    plot = curves(table, axis, accuracy, tooltip={"Prompts": "prompts"})
+    chart = alt.layer(*change_points(changes, axis), plot)
+    dashed = change_caption(changes)
+    bands += f" Dashed: {dashed}." if dashed else ""
     caption = (
         "Share of prompts whose correct answer is more probable than every other option. "
         f"{bands} {sample_size(table['prompts'], 'prompt')}."

@@ -106,7 +106,7 @@ class Family:
         return any(get_origin(each) is Sequence for each in (annotation, *get_args(annotation)))
 
 
-SHARED_TABLES = ("runs", "agreement", "models", "model_groups", "model_differences")
+SHARED_TABLES = ("runs", "agreement", "templates", "models", "model_groups", "model_differences")
 """Tables about several models and runs, which every analysis may have."""
 REGISTERED: dict[str, Family] = {}
 """Families by name, as they are registered; `families.families` imports all first."""

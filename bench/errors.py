@@ -18,13 +18,14 @@ from logitbank.analysis.families.lambada import FAMILY as LAMBADA
 from logitbank.analysis.families.stereoset import FAMILY as STEREOSET
 from logitbank.analysis.families.tradeoff.tables import Curve, curve_table, pair_table
 from logitbank.analysis.frames.items import Items, array_items
+from logitbank.analysis.results.templates import Template, templates_mean
 from logitbank.analysis.stats.bootstrap import Interval
 from logitbank.analysis.stats.change_points import Changes, change_points
 from logitbank.analysis.stats.correlation import correlation_interval
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.runs_mean import runs_mean
 from logitbank.analysis.stats.shares import wilson
-from logitbank.analysis.stats.summary import Design, summarise
+from logitbank.analysis.stats.summary import Branch, Design, summarise
 
 SERIES = 400
 """Curves of each case; a rate of 0.05 then has a standard error of 0.011."""
@@ -39,6 +40,7 @@ SCHEDULES = {
 }
 SIZE, POWER, COVERAGE = 0.06, 0.9, 0.9
 RUNS, EXAMPLES = (25, 5, 3), 60
+TEMPLATES = (3, 4, 8, 20)
 MODELS = {
     "runs differ, examples do not": (1.0, 0.0),
     "runs explain most of the variance": (0.5, 0.3),
@@ -100,6 +102,7 @@ def errors_page() -> str:
             ),
         ],
         "runs": list(runs_coverage(RUNS)),
+        "templates": list(templates_coverage(TEMPLATES)),
     }
     return TEXT.format(**{name: _table(rates) for name, rates in tables.items()})
 
@@ -371,6 +374,46 @@ def _runs(rng: np.random.Generator, runs: int, run_sd: float, example_sd: float)
     return effects + rng.normal(size=(runs, EXAMPLES))
 
 
+def templates_coverage(numbers: Sequence[int], *, data_sets: int = 1000) -> Iterator[Rate]:
+    """How often intervals over templates and sentences contain the truth.
+
+    Sentences are the same in each template, or of their own; values are normal, or right answers,
+    of which about 60 or 94 in a hundred are right.
+    """
+    axes = pl.DataFrame({"item": [f"{at:03}" for at in range(EXAMPLES)]})
+    axes = axes.with_columns(cluster="item", part=pl.lit(""), order=pl.lit(""))
+    names = axes["item"].to_list()
+    for templates, skill, shared in product(numbers, (None, 0.4, 2.5), (True, False)):
+        rng = np.random.default_rng(templates)
+        measure = Measure(name="x", share=skill is not None)
+        design = Design(axes, measure)
+        clusters = [
+            names if shared else [f"{at} {each}" for each in names] for at in range(templates)
+        ]
+        # Standard deviations of templates and of sentences, beside a rest of 1.
+        truth = 0.0 if skill is None else float(norm.cdf(skill / np.sqrt(1 + 0.5**2 + 1)))
+        inside = 0
+        for _ in range(data_sets):
+            effects = rng.normal(0, 1, (1 if shared else templates, EXAMPLES))
+            values = rng.normal(0, 0.5, (templates, 1)) + effects
+            values = values + rng.normal(size=(templates, EXAMPLES))
+            if skill is not None:
+                values = (values + skill > 0).astype(float)
+            scores = design.influences(values)
+            parts = [
+                Template(Branch(scores.value[[at]], scores.influence[[at]]), own, design.degrees)
+                for at, own in enumerate(clusters)
+            ]
+            found = templates_mean(parts, measure)
+            inside += found["low"] <= truth <= found["high"]
+        what = "normal values" if skill is None else f"shares, {truth:.0%}"
+        sentences = "the same sentences" if shared else "sentences of their own"
+        yield Rate(
+            f"{what}, {sentences}", f"{templates} templates", inside / data_sets, data_sets,
+            "≥ 0.93",
+        )  # fmt: skip
+
+
 def _covered(what: str, interval: Interval, truth: float, *, clusters: int = CLUSTERS) -> Rate:
     inside = (interval.low <= truth) & (truth <= interval.high)
     return Rate(what, str(clusters), float(inside.mean()), len(inside), f"≥ {COVERAGE}")
@@ -391,4 +434,8 @@ TEXT = """## Change points where there is none
 ## Runs and examples
 
 {runs}
+
+## Templates and sentences
+
+{templates}
 """

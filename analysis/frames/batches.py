@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts, select_models
+from logitbank.analysis.frames.expected import chosen_rows
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.missing_scores import require_scored
@@ -75,6 +76,7 @@ def batches(
     steps: Collection[int | None] | None = None,
     rows: int = ROWS,
     coded: Collection[str] = (),
+    where: tuple[str, str] | None = None,
 ) -> Batches:
     """`Bank.scan` of prompt sets, joined by checkpoint; parameters are those of `Scores.frames`."""
     pairs = [(bank, name) for bank in banks for name in names if name in bank.prompt_sets]
@@ -85,7 +87,8 @@ def batches(
     select_models(known, models, "the banks")  # raises
     scores, sizes = list[SetScores](), list[Mapping[str, int]]()
     for bank, name in pairs:
-        rows_of = dict(bank.prompts(name).group_by("query_set").len().collect().iter_rows())
+        table = chosen_rows(bank.prompts(name), where)
+        rows_of = dict(table.group_by("query_set").len().collect().iter_rows())
         chosen = [
             deposit
             for deposit in deposits[bank.path]
@@ -93,7 +96,7 @@ def batches(
             and (models is None or deposit.checkpoint.model in models)
             and (steps is None or deposit.checkpoint.step in steps)
         ]
-        scores.append(set_scores(bank, name, chosen, coded=coded))
+        scores.append(set_scores(bank, name, chosen, coded=coded, table=table))
         sizes.append(rows_of)
     complete: dict[tuple[object, str], Bank] = {}
     for (bank, name), one in zip(pairs, scores, strict=True):

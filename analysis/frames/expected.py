@@ -15,7 +15,22 @@ from logitbank.wording import counted
 _SCORE = ("prompt_id", "order_seed", "piece")
 
 
-def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -> pl.DataFrame:
+def chosen_rows(prompts: pl.LazyFrame, where: tuple[str, str] | None) -> pl.LazyFrame:
+    """The rows of prompts with a text in a column; without the column none, and all if None."""
+    if where is None:
+        return prompts
+    column, text = where
+    if column not in prompts.collect_schema():
+        return prompts.clear()
+    return prompts.filter(pl.col(column).cast(pl.String) == text)
+
+
+def expected_rows(
+    banks: Sequence[Bank],
+    prompts: str,
+    columns: Sequence[str],
+    where: tuple[str, str] | None = None,
+) -> pl.DataFrame:
     """The distinct values of some columns of a prompt set, by model: model, then `columns`.
 
     They are those of the query sets with the model's tokenizer, whether or not any checkpoint has
@@ -29,7 +44,7 @@ def expected_rows(banks: Sequence[Bank], prompts: str, columns: Sequence[str]) -
     for bank in banks:
         if prompts not in bank.prompt_sets:
             continue
-        lazy = bank.prompts(prompts)
+        lazy = chosen_rows(bank.prompts(prompts), where)
         if not set(columns).issubset(lazy.collect_schema().names()):
             continue
         table = lazy.select("query_set", *columns).unique().collect()

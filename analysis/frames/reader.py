@@ -24,7 +24,7 @@ from logitbank.analysis.frames.banks import (
 from logitbank.analysis.frames.batches import ROWS, TOKEN_ROWS, Batches, batches, read_nonempty
 from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.dense import Dense
-from logitbank.analysis.frames.expected import expected_rows
+from logitbank.analysis.frames.expected import chosen_rows, expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, Deposit, open_bank
@@ -66,6 +66,8 @@ class Scores:
     cache: ScanCache = field(default_factory=ScanCache)
     steps: Collection[int | None] | None = None
     """Only these steps; all if None."""
+    where: tuple[str, str] | None = None
+    """Only prompts with this text in this column of their own; all if None."""
 
     @property
     def prompts(self) -> str:
@@ -119,7 +121,11 @@ class Scores:
         """A value of these scores; `make` computes it if it is not stored."""
         models = None if self.models is None else tuple(self.models)
         steps = None if self.steps is None else frozenset(self.steps)
-        return self.cache.get((name, self.sets, models, steps), make)
+        return self.cache.get((name, self.sets, models, steps, self.where), make)
+
+    def prompt_rows(self, bank: Bank, name: str) -> pl.LazyFrame:
+        """`Bank.prompts` of a prompt set: the rows of the prompts that are read."""
+        return chosen_rows(bank.prompts(name), self.where)
 
     def holding(self) -> Iterator[tuple[Bank, list[Deposit]]]:
         """The banks with scores of the prompt set, and their deposits of it.
@@ -165,8 +171,9 @@ class Scores:
             Two banks have other content of one prompt, or the scores of one checkpoint.
         """
         return batches(
-            self.banks, self.sets, models=self.models, steps=self.steps, rows=rows, coded=coded
-        )
+            self.banks, self.sets, models=self.models, steps=self.steps, rows=rows, coded=coded,
+            where=self.where,
+        )  # fmt: skip
 
     def dense(self, columns: Sequence[str], *, rows: int = ROWS) -> Dense:
         """Columns of scores as arrays (checkpoint, token), of a few checkpoints at a time.
@@ -184,7 +191,7 @@ class Scores:
 
         They are what a model is expected to have, whether or not a checkpoint has a score of it.
         """
-        parts = [expected_rows(self.banks, name, columns) for name in self.sets]
+        parts = [expected_rows(self.banks, name, columns, self.where) for name in self.sets]
         return pl.concat(parts, how="vertical_relaxed").unique()
 
     def expected(self, columns: Sequence[str] = (), by: Sequence[str] = ()) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.frames.batches import Batch, SetScores, evenly, set_scores
 from logitbank.analysis.frames.dense import Layout, TokenScores, layouts, read_tokens
+from logitbank.analysis.frames.expected import chosen_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
@@ -126,6 +127,7 @@ def prompt_scores(
     steps: Steps = None,
     ids: Collection[str] | str | None = None,
     few: bool = False,
+    where: tuple[str, str] | None = None,
 ) -> Iterator[PromptScores]:
     """Scores of a prompt set, one model and run after the other, each read when it is needed.
 
@@ -143,6 +145,8 @@ def prompt_scores(
     ids
         Only prompts with these ids; only their rows of the scores are read. Models without any of
         them are excluded.
+    where
+        Only prompts with this text in this column; all if None.
     few
         Return a few checkpoints of a model and run at a time, so that memory is bounded.
 
@@ -159,11 +163,13 @@ def prompt_scores(
         bank.scan(prompts)  # raises
     require_scored_models(prompts, models, deposits, bank.models)
     deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
-    table = bank.prompts(prompts)
+    table = chosen_rows(bank.prompts(prompts), where)
     if ids is not None:
         chosen = [ids] if isinstance(ids, str) else list(ids)
         table = table.filter(pl.col("prompt_id").is_in(chosen))
     rows = table.collect()
+    if rows.is_empty() and where is not None:
+        return iter(())
     if rows.is_empty():
         raise UsageError(
             f"Prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}. "
@@ -171,6 +177,8 @@ def prompt_scores(
         )
     query_sets = {*rows["query_set"]}
     deposits = [deposit for deposit in deposits if deposit.query_set in query_sets]
+    if not deposits and where is not None:
+        return iter(())
     if not deposits:
         raise BankError(
             f"Prompt {rows['prompt_id'][0]!r} has no scores at these checkpoints."

@@ -41,12 +41,8 @@ def model_differences(
     has one, and is adjusted for all models. None for fewer than `CROWD` models and runs, for
     measures without items, and for the results of files alone, without a bank.
     """
-    steps = [table.select(CHECKPOINT) for table in tables if table.columns[:3] == [*CHECKPOINT]]
-    if not scores.banks or family.items is None or not family.measures or not steps:
-        return None
-    last = pl.concat(steps, how="vertical_relaxed").unique().sort("step", nulls_last=True)
-    last = last.group_by("model", "run", maintain_order=True).last()
-    if len(last) < CROWD:
+    last = last_checkpoints(tables)
+    if not scores.banks or family.items is None or not family.measures or len(last) < CROWD:
         return None
     found = [
         part
@@ -54,6 +50,15 @@ def model_differences(
         if (part := _of_set(family, replace(scores.of(name), steps={*last["step"]}))) is not None
     ]
     return pl.concat(found) if found else None
+
+
+def last_checkpoints(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The last checkpoint of each model and run in tables that begin with model, run and step."""
+    own = [table.select(CHECKPOINT) for table in tables if table.columns[:3] == [*CHECKPOINT]]
+    if not own:
+        return pl.DataFrame(schema=dict.fromkeys(CHECKPOINT))
+    steps = pl.concat(own, how="vertical_relaxed").unique().sort("step", nulls_last=True)
+    return steps.group_by("model", "run", maintain_order=True).last()
 
 
 def _of_set(family: Family, scores: Scores) -> pl.DataFrame | None:

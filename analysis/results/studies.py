@@ -19,6 +19,7 @@ from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.results.templates import template_findings, template_tables
 from logitbank.analysis.study import Study
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
@@ -73,6 +74,7 @@ def make_study(
         missing = missing_sentences(measured.overall(of_first), family.item)
     names = sorted({name for table in tables for name in table["model"].unique()})
     of_runs = run_tables(family, scores, tables)
+    of_templates = template_tables(family, scores, tables)
     find = family.findings or partial(measured.findings, family)
     found = find(result)
     found[:1] = [with_extreme(headline, found[1:]) for headline in found[:1]]
@@ -92,7 +94,9 @@ def make_study(
         for each in wrong
     ]
     differences = model_differences(family, scores, tables)
-    shown, details = digest([*found[:1], *copied, *run_findings(of_runs), *found[1:]])
+    means = [*template_findings(family, of_templates)]
+    shown, details = digest([*found[:1], *copied, *run_findings(of_runs), *found[1:], *means])
+    of_runs |= of_templates
     if differences is not None:
         shown.insert(1, difference_finding(family, differences))
         of_runs = {**of_runs, "model_differences": differences}

@@ -164,7 +164,8 @@ def test_findings_of_runs_name_the_rate_and_the_extreme_stereotypes(tmp_path: Pa
     study = gest(make_bank(tmp_path / "b.zarr"))
     assert study.findings[0].text == "toy seed1 follows the gender stereotypes of GEST at step 8."
     texts = [str(finding) for finding in study.findings if finding.series == ("toy", "seed1")]
-    _, rate, change, *templates, lowest, highest = texts
+    _, rate, change, *templates, lowest, highest, mean = texts
+    assert mean.startswith("toy seed1: Stereotype rate, nats, mean over templates: +1.926")
     assert rate.startswith("toy seed1: Stereotype rate (nats) at step 8: +1.926")
     assert "baseline step 0, untrained model, paired" in change
     assert ["g_s as published, template 2" in text for text in templates] == [False, True]

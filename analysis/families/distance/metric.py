@@ -291,11 +291,12 @@ def _whole(scores: Scores) -> Iterator[tuple[Prompts, list[Deposit]]]:
             "bank with --keep full or --keep hidden."
         )
     for query_set, deposits in found.items():
-        yield _prompts(banks[query_set], scores.prompts, query_set), deposits
+        table = scores.prompt_rows(banks[query_set], scores.prompts).filter(query_set=query_set)
+        if len(table.head(1).collect()):
+            yield _prompts(table), deposits
 
 
-def _prompts(bank: Bank, name: str, query_set: str) -> Prompts:
-    table = bank.prompts(name).filter(query_set=query_set)
+def _prompts(table: pl.LazyFrame) -> Prompts:
     clusters = {"cluster": "sentence_id"} if "sentence_id" in table.collect_schema() else {}
     columns = table.select(
         pl.col("order_seed").cast(pl.String).fill_null("").alias("order"),

@@ -81,6 +81,8 @@ def options(
 FAMILY = Family(
     name="options",
     title="Options",
+    item="prompt",
+    cluster="sentence",
     order=10,
     description=(
         "For prompts of any kind: how often the correct answer is the most probable option, the "

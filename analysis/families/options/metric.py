@@ -252,7 +252,7 @@ def read_items(source: Scores) -> Items:
     for bank, deposits in source.holding():
         models = {deposit.checkpoint.model for deposit in deposits}
         for each in prompt_scores(
-            bank, source.prompts, models=models, steps=source.steps, few=True
+            bank, source.prompts, models=models, steps=source.steps, few=True, where=source.where
         ):
             answers, shares = read_answers(each).items, option_items(each)
             named = pl.concat(

@@ -53,7 +53,9 @@ def placebo_items(scores: Scores) -> Items:
         scores.require(*WINOBIAS, family="placebo")
     for bank, deposits in scores.holding():
         models = {deposit.checkpoint.model for deposit in deposits}
-        read = prompt_scores(bank, scores.prompts, models=models, steps=scores.steps, few=True)
+        read = prompt_scores(
+            bank, scores.prompts, models=models, steps=scores.steps, few=True, where=scores.where
+        )
         parts += [_items(each, pairs(each, scores.prompts)) for each in read]
     return gather_items(parts)
 

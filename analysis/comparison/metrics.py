@@ -16,7 +16,7 @@ from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
 from logitbank.analysis.results.runs import last_steps, read_runs, run_difference, seeds_by_step
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import paired_differences, summarise
+from logitbank.analysis.stats.summary import difference_table
 from logitbank.store import Bank
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import Step
@@ -124,20 +124,14 @@ def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) 
 
 def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
     """Rows of `METRICS` from the same items at the same checkpoints."""
-    keys = [*CHECKPOINT_SCHEMA, *a.groups, "measure"]
-    one, other = (summarise(items, family.measures, changes=False) for items in (a, b))
-    changes = paired_differences(a, b, family.measures)
-    joined = one.drop("low", "high")
-    for more in (other.select(*keys, b="value"), changes):
-        joined = joined.join(more, on=keys, nulls_equal=True, maintain_order="left")
+    rows = difference_table(a, b, family.measures).filter(pl.col("a").is_not_nan())
     names = {measure.key: measure.name for measure in family.measures}
     groups = {measure.key: measure.group for measure in family.measures}
     parts = [pl.col("measure").replace_strict(groups, return_dtype=pl.String), *a.groups]
-    table = joined.filter(pl.col("value").is_not_nan()).with_columns(
+    table = rows.with_columns(
         prompts=pl.lit(prompts), family=pl.lit(family.name),
         metric=pl.col("measure").replace(names),
-        group=pl.concat_str(parts, separator=" ").str.strip_chars(), a="value",
-        difference=pl.col("b") - pl.col("value"),
+        group=pl.concat_str(parts, separator=" ").str.strip_chars(),
     )  # fmt: skip
     return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 

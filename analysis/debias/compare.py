@@ -252,7 +252,7 @@ def stereoset_sets(bank: Bank) -> list[str]:
 
 def overall(scores: pl.DataFrame) -> pl.DataFrame:
     """The rows over all domains of StereoSet's intra-sentence task."""
-    return scores.filter(domain="overall", task=INTRA_TASK)
+    return scores.filter(domain=ALL, task=INTRA_TASK)
 
 
 def _stereoset(
@@ -281,9 +281,11 @@ def _stereoset(
     # Together: a filter is a condition of its model.
     result, key = stereoset_metric([pl.concat(parts)]), [*CHECKPOINT, "language", "condition"]
     missing = result.tasks.filter(task=INTRA_TASK).select(*key, "missing")
-    changes = overall(result.differences).select(*key, icat_change="icat", common="examples")
-    scores = overall(result.scores).select(*key, *STEREOSET, "examples")
-    for more in (missing, changes):
+    changes = overall(result.differences).filter(measure="icat")
+    changes = changes.select(*key, icat_change="difference", common="examples")
+    examples = overall(result.aggregations).select(*key, "examples")
+    scores = overall(result.scores).select(*key, *STEREOSET)
+    for more in (examples, missing, changes):
         scores = scores.join(more, on=key, how="left", nulls_equal=True, maintain_order="left")
     number = pl.col("condition").str.extract(r"^(\d+) ").cast(pl.Int64)
     plain = number.is_null()

@@ -13,10 +13,11 @@ import polars as pl
 from logitbank.analysis.frames.batches import ROWS, NoRowsError
 from logitbank.analysis.frames.codes import distinct
 from logitbank.analysis.frames.expressions import Floats, check_choice
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import UsageError
 
-RULES = ("reference", "mean_prob", "sum_logprob", "mean_logprob", "geometric")
+RULES = ("reference", "sum_logprob", "mean_logprob")
 """How the log-probabilities of a candidate's tokens become one score; see `read_candidates`."""
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
@@ -27,12 +28,11 @@ with its own name; it never replaces next-sentence scores."""
 PLAIN = "plain"
 """The condition without a prefix."""
 
-KEYS = ("model", "run", "run_seed", "step", "language", "condition", "score")
+KEYS = (*CHECKPOINT, "language", "condition", "score")
 """Columns that identify a set of scores; `score` is the rule."""
 CANDIDATES = pl.Schema(
     {
         **dict.fromkeys(KEYS, pl.String),
-        "run_seed": pl.Int64,
         "step": pl.Int64,
         "task": pl.String,
         "score_kind": pl.String,  # a key of TASK_OF, or `file`
@@ -49,7 +49,6 @@ CANDIDATES = pl.Schema(
 _NEEDED = ("example", "domain", "label", "score_kind")
 _OPTIONAL = {"language": "", "condition": PLAIN}
 _TERMS = ("target_english", "target")
-_CHECKPOINT = ("model", "run", "run_seed", "step")
 _GROUP = ("language", "condition", "score_kind")
 _CANDIDATE = ("model", "prompt_id", *_GROUP)
 
@@ -59,10 +58,11 @@ def read_candidates(
 ) -> Iterator[pl.DataFrame]:
     """Scores of StereoSet's candidates as `CANDIDATES`, of a few checkpoints at a time.
 
-    With p_1 … p_n the probabilities of the tokens: `mean_prob` is their arithmetic mean,
-    `sum_logprob` and `mean_logprob` the sum and the mean of ln p, in nats, and `geometric`
-    exp(mean ln p). All arithmetic is float64, tokens in their order. A candidate without one of its
-    tokens at a checkpoint has null as its value.
+    With p_1 … p_n the probabilities of the tokens: `reference` is their arithmetic mean of a masked
+    word, and exp(mean ln p) of causal models; `sum_logprob` and `mean_logprob` are the sum and the
+    mean of ln p, in nats. A next-sentence score is its probability under every rule. All arithmetic
+    is float64, tokens in their order. A candidate without one of its tokens at a checkpoint has
+    null as its value.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ def _candidates(frame: pl.LazyFrame, expected: pl.DataFrame, rules: Sequence[str
     known = frame.collect_schema().names()
     tokens = _is_next(_filled(frame, known)).collect()
     wide = _scores(tokens, rules, expected)
-    begun = wide.select(*_CHECKPOINT, *_GROUP).unique()
+    begun = wide.select(*CHECKPOINT, *_GROUP).unique()
     rows = begun.join(expected.drop("pieces"), on=["model", *_GROUP]).join(
-        wide, on=[*_CHECKPOINT, "prompt_id", *_GROUP], how="left", nulls_equal=True
+        wide, on=[*CHECKPOINT, "prompt_id", *_GROUP], how="left", nulls_equal=True
     )
     named = rows.rename({"prompt_id": "candidate"})
     names = [name for name in CANDIDATES.names() if name not in ("score", "value")]
@@ -149,7 +149,7 @@ def _is_next(frame: pl.LazyFrame) -> pl.LazyFrame:
     A trained head is nearly certain. In float32, logit - logsumexp is then 0 for many candidates
     whose two logits still differ.
     """
-    key = [*_CHECKPOINT, "prompt_id", "piece", *_GROUP]
+    key = [*CHECKPOINT, "prompt_id", "piece", *_GROUP]
     nsp = pl.col("score_kind") == "nsp"
     gap = pl.col("logit").cast(pl.Float64).sum().over(key) - 2 * pl.col("logit").cast(pl.Float64)
     both = pl.col("option").n_unique().over(key) == 2
@@ -165,7 +165,7 @@ def _scores(tokens: pl.DataFrame, rules: Sequence[str], expected: pl.DataFrame) 
 
     Half a million tokens take 0.2 s; grouped by Polars they took 1.2 s.
     """
-    key = [*_CHECKPOINT, "prompt_id", *_GROUP]
+    key = [*CHECKPOINT, "prompt_id", *_GROUP]
     coded = distinct(tokens.select(key))
     wide = tokens[coded.rows].select(key)
     pieces = wide.join(expected, on=_CANDIDATE, how="left", maintain_order="left")["pieces"]
@@ -186,14 +186,13 @@ def _scores(tokens: pl.DataFrame, rules: Sequence[str], expected: pl.DataFrame) 
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     n = np.diff(starts, append=len(groups))
     total = np.add.reduceat(logprob, starts)
+    masked, nsp = ((wide["score_kind"] == kind).to_numpy() for kind in ("masked", "nsp"))
+    mean = np.add.reduceat(np.exp(logprob), starts) / n
     scores: dict[str, Floats] = {
-        "mean_prob": np.add.reduceat(np.exp(logprob), starts) / n,
+        "reference": np.where(masked, mean, np.exp(total / n)),
         "sum_logprob": total,
         "mean_logprob": total / n,
-        "geometric": np.exp(total / n),
     }
-    masked, nsp = ((wide["score_kind"] == kind).to_numpy() for kind in ("masked", "nsp"))
-    scores["reference"] = np.where(masked, scores["mean_prob"], scores["geometric"])
     probability = np.exp(logprob[starts])
     return wide.with_columns(
         pl.when(pl.Series(n) == pieces)

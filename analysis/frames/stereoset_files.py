@@ -147,7 +147,7 @@ def read_predictions(
         _scored(lists[task], gold, task, f"{path}, {task}") for task in FILE_TASKS if task in lists
     ]
     scores = pl.concat(parts).with_columns(
-        model=pl.lit(model or path.stem), run=pl.lit("main"), run_seed=None, step=None,
+        model=pl.lit(model or path.stem), run=pl.lit("main"), step=None,
         language=pl.lit(language), condition=pl.lit(PLAIN), score=pl.lit("reference"),
         score_kind=pl.lit("file"),
     )  # fmt: skip

@@ -78,8 +78,10 @@ def measure(family: Family, scores: Scores) -> Measured:
 
 def overall(table: pl.DataFrame) -> pl.DataFrame:
     """The rows of all groups together; of groups that are not, all rows."""
-    whole = table.filter(pl.all_horizontal(pl.col(groups_of(table)) == ALL))
-    return whole if len(whole) else table
+    for name in groups_of(table):
+        if ALL in table[name]:
+            table = table.filter(pl.col(name) == ALL)
+    return table
 
 
 def findings(family: Family, result: Measured) -> list[Finding]:
@@ -168,7 +170,8 @@ def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding
     names = [str(last[name]) for name in groups_of(rows) if last[name] != ALL]
     measure, what = _named(family, last, prefix)
     what += "".join(f", {name}" for name in names)
-    value = Curve(rows, "value", what, sample_of(family), measure.form, "measures")
+    baseline = "{:g} ({})".format(*measure.neutral) if measure.neutral else ""
+    value = Curve(rows, "value", what, sample_of(family), measure.form, "measures", baseline)
     yield value.now()
     if measure.link is None:
         yield from value.change()

@@ -39,8 +39,12 @@ class Measure:
     share: bool = False
     """Whether values of items are 0, 1, or ½ for a tie, so that intervals are those of shares."""
     scale: float = 1.0
+    limits: tuple[float, float] | None = None
+    """The least and the greatest value that it can have, which end its interval."""
     reference: float | None = None
     """The value without any effect, such as a share of 50 %, if there is one."""
+    meaning: str = ""
+    """What the reference means: "no preference"."""
     link: Literal["exp", "geometric"] | None = None
     """`exp` of a mean of logarithms, such as a perplexity; the geometric mean of values, which is
     `exp` of the mean of their logarithms."""

@@ -527,6 +527,20 @@ def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Da
     return pl.concat(tables, how="diagonal").select(*schema, "low", "high")
 
 
+def difference_table(a: Items, b: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """Each measure of A and of B, and B minus A with its interval, for items of `common_items`.
+
+    Columns model, run, step, groups, measure, a, b, difference, low, high, items.
+    """
+    keys = [*CHECKPOINT, *a.groups, "measure"]
+    one, other = (summarise(items, measures, changes=False) for items in (a, b))
+    table = one.select(*keys, "items", a="value")
+    for more in (other.select(*keys, b="value"), paired_differences(a, b, measures)):
+        table = table.join(more, on=keys, nulls_equal=True, maintain_order="left")
+    difference = (pl.col("b") - pl.col("a")).alias("difference")
+    return table.select(*keys, "a", "b", difference, "low", "high", "items")
+
+
 def _schema(items: Items) -> pl.Schema:
     floats = ("value", "stderr", "low", "high")
     return pl.Schema({
@@ -559,6 +573,8 @@ def _measured(
     value, low, high = (measure.scale * each for each in (now.value, *interval))
     if measure.link:
         value, low, high = np.exp(value), np.exp(low), np.exp(high)
+    if measure.limits is not None:
+        low, high = (np.clip(end, *measure.limits) for end in (low, high))
     stderr = measure.scale * now.error * (value if measure.link else 1)
     with np.errstate(invalid="ignore"):
         skewed = now.clusters < SKEWED * now.skewness**2

@@ -259,7 +259,7 @@ def test_the_comparison_has_every_row(tmp_path: Path) -> None:
     for name, each, row in (("u", untrained_like(by), 2), ("t", by, 4)):
         view = filtered(Bank.open(path), each, tmp_path / name)
         own = stereoset([view]).result.scores.filter(
-            (pl.col("domain") == "overall") & (pl.col("task") == "intrasentence")
+            (pl.col("domain") == "all") & (pl.col("task") == "intrasentence")
         )
         assert own["icat"].to_list() == table["icat"].to_list()[row : row + 2]
         seen = with_counts(unqover_metric(scores_of(view.scan("unqover-gender"))))
@@ -436,7 +436,7 @@ def test_a_bank_stopped_midway_is_compared_on_the_examples_that_both_sides_have(
         logits = drawn(int(own.endswith("prefix")), queries)
         add(common, queries, logits, **{own: table.filter(pl.col("row") < 12)})
     scores = stereoset([common]).result.scores
-    overall = scores.filter((pl.col("domain") == "overall") & (pl.col("task") == "intrasentence"))
+    overall = scores.filter((pl.col("domain") == "all") & (pl.col("task") == "intrasentence"))
     plain, prefix = overall["icat"]
     assert rows["icat_change"].to_list() == [0, pytest.approx(prefix - plain)]
     if name == "stereoset-intra-prefix":  # as of the other, by chance, all four are

@@ -128,7 +128,7 @@ def bank_of_terms(path: Path) -> Bank:
 
 def test_the_mean_over_terms_of_stereoset_is_its_score(tmp_path: Path) -> None:
     study = stereoset(bank_of_terms(tmp_path / "bank"))
-    scores = study.tables["scores"].filter(pl.col("run") != "main", step=8, domain="overall")
+    scores = study.tables["scores"].filter(pl.col("run") != "main", step=8, domain="all")
     found = study.tables["runs"]
     assert found["prompts"].to_list() == ["stereoset-inter", "stereoset-intra"]
     for task, value in zip(("intersentence", "intrasentence"), found["value"], strict=True):

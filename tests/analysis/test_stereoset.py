@@ -34,35 +34,57 @@ def measures(table: pl.DataFrame, **selected: object) -> tuple[object, ...]:
     return row["lms"], row["ss"], row["icat"]
 
 
+def rules(result: StereoSet, **selected: object) -> dict[str, tuple[object, ...]]:
+    """lms, ss and iCAT of the three aggregations."""
+    macro = measures(result.scores, **selected)
+    row = only(result.aggregations, **selected)
+    micro = tuple(row[f"example_micro_{name}"] for name in ("lms", "ss", "icat"))
+    return {
+        "term_macro": macro, "example_micro": micro,
+        "term_mean_icat": (*macro[:2], row["term_mean_icat"]),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("aggregation", "domain", "expected"),
     [
         ("term_macro", "profession", (37.5, 75.0, 18.75)),
         ("example_micro", "profession", (50.0, 200 / 3, 100 / 3)),
         ("term_mean_icat", "profession", (37.5, 75.0, 37.5)),
-        ("term_macro", "overall", (25.0, 50.0, 25.0)),
-        ("example_micro", "overall", (37.5, 50.0, 37.5)),
-        ("term_mean_icat", "overall", (25.0, 50.0, 25.0)),
+        ("term_macro", "all", (25.0, 50.0, 25.0)),
+        ("example_micro", "all", (37.5, 50.0, 37.5)),
+        ("term_mean_icat", "all", (25.0, 50.0, 25.0)),
         ("term_macro", "race", (0.0, 0.0, 0.0)),
     ],
 )
 def test_aggregations_by_hand(aggregation: str, domain: str, expected: tuple[float, ...]) -> None:
-    found = stereoset_metric([candidates()]).aggregations
-    assert measures(found, aggregation=aggregation, domain=domain) == pytest.approx(expected)
+    found = rules(stereoset_metric([candidates()]), domain=domain)
+    assert found[aggregation] == pytest.approx(expected)
 
 
 def test_the_headline_is_term_macro_with_the_spread_over_terms() -> None:
-    found = stereoset_metric([candidates()]).scores
-    row = only(found, domain="profession")
+    found = stereoset_metric([candidates()])
+    row = only(found.scores, domain="profession")
     assert (row["lms"], row["ss"], row["icat"]) == (37.5, 75.0, 18.75)
-    assert (row["ss_sd"], row["terms"], row["examples"]) == (25.0, 2, 3)
-    assert only(found, domain="overall")["ss_sd"] == pytest.approx(math.sqrt(5000 / 3))
-    assert found["domain"].to_list() == ["profession", "race", "overall"]
+    spread = only(found.aggregations, domain="profession")
+    assert (spread["ss_sd"], row["items"], spread["examples"]) == (25.0, 2, 3)
+    assert only(found.aggregations, domain="all")["ss_sd"] == pytest.approx(math.sqrt(5000 / 3))
+    assert found.scores["domain"].to_list() == ["all", "profession", "race"]
+
+
+def test_terms_are_those_of_the_last_checkpoint() -> None:
+    first = candidates([("nurse", "gender", (1.0, 2.0, 3.0))] * 2, step=0)
+    found = stereoset_metric([first, candidates(step=8)]).terms
+    assert found.select("step", "domain", "term", "ss", "lms", "icat", "examples").rows() == [
+        (8, "profession", "guitarist", 100, 0, 0, 1),
+        (8, "profession", "nurse", 50, 75, 75, 2),
+        (8, "race", "Norwegian", 0, 0, 0, 1),
+    ]
 
 
 def test_a_tie_counts_as_anti_stereotype_and_as_unrelated_and_is_reported() -> None:
     ties = stereoset_metric([candidates()]).ties
-    row = only(ties, domain="overall")
+    row = only(ties, domain="all")
     assert (row["ss_ties"], row["ss_comparisons"], row["ss_tie_rate"]) == (1, 4, 0.25)
     assert (row["lms_ties"], row["lms_comparisons"], row["lms_tie_rate"]) == (2, 8, 0.25)
     assert (row["ss_untied"], row["ss_untied_comparisons"]) == (pytest.approx(200 / 3), 3)
@@ -83,33 +105,27 @@ def test_both_pools_the_examples_of_a_term_before_averaging_over_terms() -> None
         ("rapper", "gender", (2.0, 3.0, 4.0)),
     ]
     both = pl.concat([candidates(intra), candidates(inter, task="intersentence")])
-    found = stereoset_metric([both]).scores
-    lms, ss, _ = measures(found, task="both", domain="overall")
+    found = stereoset_metric([both])
+    lms, ss, _ = measures(found.scores, task="both", domain="all")
     assert ss == pytest.approx((100 * 2 / 3 + 0) / 2)  # and not of the tasks' means, 100 and 0
     assert lms == pytest.approx((100 + 0) / 2)
-    assert only(found, task="both", domain="overall")["examples"] == 4
+    assert only(found.aggregations, task="both", domain="all")["examples"] == 4
 
 
 def test_a_task_that_is_not_there_is_skipped_and_both_with_it() -> None:
     result = stereoset_metric([candidates()])
     assert dict(result.tasks.select("task", "status").iter_rows()) == {
-        "intrasentence": "scored",
-        "intersentence": "skipped",
-        "both": "skipped",
-    }
+        "intrasentence": "scored", "intersentence": "skipped", "both": "skipped",
+    }  # fmt: skip
     assert result.scores["task"].unique().to_list() == ["intrasentence"]
 
 
 def test_the_causal_extension_is_in_no_other_task() -> None:
     causal = candidates(task="intersentence_causal", score_kind="given")
     result = stereoset_metric([pl.concat([candidates(score_kind="sentence"), causal])])
-    assert result.scores["task"].unique(maintain_order=True).to_list() == [
-        "intrasentence",
-        "intersentence_causal",
-    ]
+    assert {*result.scores["task"]} == {"intrasentence", "intersentence_causal"}
     status = dict(result.tasks.select("task", "status").iter_rows())
     assert (status["intersentence"], status["both"]) == ("skipped", "skipped")
-    assert only(result.tasks, task="intersentence_causal")["rule"] == "geometric"
 
 
 def test_an_example_without_a_score_is_missing_and_in_no_number() -> None:
@@ -131,7 +147,8 @@ def test_a_domain_without_any_score_is_nan() -> None:
     )
     result = stereoset_metric([pl.concat([candidates(step=0), second])])
     row = only(result.scores, step=8, domain="race")
-    assert all(math.isnan(row[name]) for name in ("lms", "ss", "icat", "ss_sd"))  # type: ignore[arg-type]
+    assert all(math.isnan(row[name]) for name in ("lms", "ss", "icat"))  # type: ignore[arg-type]
+    assert math.isnan(only(result.aggregations, step=8, domain="race")["ss_sd"])  # type: ignore[arg-type]
 
 
 def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
@@ -141,12 +158,15 @@ def test_conditions_are_compared_with_plain_on_the_same_examples() -> None:
     )
     result = stereoset_metric([pl.concat([candidates(), prefixed])])
     assert result.differences["condition"].unique().to_list() == ["prefix"]
-    row = only(result.differences, domain="overall")
-    assert row["examples"] == 3
+    ss, lms, icat = (
+        only(result.differences, domain="all", measure=name) for name in ("ss", "lms", "icat")
+    )
+    assert {row["examples"] for row in (ss, lms, icat)} == {3}
     # Without the first example: plain ss (0 + 100 + 0) / 3, lms (50 + 0 + 0) / 3.
-    assert (row["ss_plain"], row["lms_plain"]) == pytest.approx((100 / 3, 50 / 3))
-    assert (row["ss"], row["lms"]) == pytest.approx((100 / 3, 100 / 3))
-    assert row["icat"] == pytest.approx(50 * (100 / 3) / 50 - (50 / 3) * (100 / 3) / 50)
+    assert (ss["plain"], lms["plain"]) == pytest.approx((100 / 3, 50 / 3))
+    assert (ss["value"], lms["value"]) == pytest.approx((200 / 3, 50))
+    assert (ss["difference"], lms["difference"]) == pytest.approx((100 / 3, 100 / 3))
+    assert icat["difference"] == pytest.approx(50 * (100 / 3) / 50 - (50 / 3) * (100 / 3) / 50)
 
 
 def test_fewer_than_ten_terms_have_no_interval() -> None:
@@ -155,9 +175,9 @@ def test_fewer_than_ten_terms_have_no_interval() -> None:
         moved: list[Example] = [(f"t{at}", "gender", (at % 4, 1.0, 0.5)) for at in range(terms)]
         both = pl.concat([candidates(rows), candidates(moved, condition="prefix")])
         result = stereoset_metric([both])
-        for table in (result.scores, result.differences):
-            assert table["icat_low"].is_not_nan().all() == known
-        lows = [each.low for each in findings(result) if "iCAT" in each.text]
+        assert result.scores["icat_low"].is_not_nan().all() == known
+        assert result.differences["low"].is_not_nan().all() == known
+        lows = [each.low for each in findings(result) if each.text.startswith("iCAT ")]
         assert all((low == low) == known for low in lows)
 
 
@@ -166,7 +186,7 @@ def test_intervals_are_over_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logitbank.analysis.stats.summary.FEWEST_CLUSTERS", 3)
     terms = {"a": (1.0, 0.0, -1.0), "b": (0.0, 1.0, -1.0), "c": (1.0, 0.0, 2.0)}
     rows: list[Example] = [(name, "gender", values) for name, values in terms.items()]
-    row = only(stereoset_metric([candidates(rows)]).scores, domain="overall")
+    row = only(stereoset_metric([candidates(rows)]).scores, domain="all")
     ss, lms = np.array([100.0, 0.0, 100.0]), np.array([100.0, 100.0, 0.0])
     branches = []
     for sign, side in ((1, ss.mean()), (-1, 100 - ss.mean())):
@@ -258,7 +278,7 @@ def test_the_released_scores_come_out() -> None:
     assert len(published) == 11
     for row in published.iter_rows(named=True):
         task = "both" if row["task"] == "overall" else row["task"]
-        own = measures(found, task=task, domain=row["domain"])
+        own = measures(found, task=task, domain=row["domain"].replace("overall", "all"))
         published_row = row["lms"], row["ss"], row["icat"]
         assert own == pytest.approx(published_row, rel=1e-14), (task, row["domain"])
 
@@ -271,19 +291,19 @@ def test_the_released_german_aggregates_come_out(task: str, expected: tuple[floa
     name = "published/bert-base-german-cased-predictions-german.json"
     frame = read_predictions(released(name), read_gold(released("dev-german.json")))
     found = stereoset_metric([frame])
-    row = measures(found.aggregations, task=task, domain="overall", aggregation="example_micro")
+    row = rules(found, task=task, domain="all")["example_micro"]
     assert tuple(round(value, 2) for value in row) == expected  # type: ignore[call-overload]
-    assert only(found.scores, task=task, domain="overall")["terms"] == 79
+    assert only(found.scores, task=task, domain="all")["items"] == 79
 
 
 def test_every_aggregation_of_a_released_file_equals_plain_loops() -> None:
     path = released("published/bert-base-cased-predictions.json")
     gold = released("dev-english.json")
     expected = loops(json.loads(gold.read_text())["data"], json.loads(path.read_text()))
-    found = stereoset_metric([read_predictions(path, read_gold(gold))]).aggregations
-    assert len(found) == len(expected) == 3 * 5 * 3
+    found = stereoset_metric([read_predictions(path, read_gold(gold))])
+    assert 3 * len(found.scores) == 3 * len(found.aggregations) == len(expected) == 3 * 5 * 3
     for task, domain, aggregation in expected:
-        own = measures(found, task=task, domain=domain, aggregation=aggregation)
+        own = rules(found, task=task, domain=domain)[aggregation]
         assert own == pytest.approx(expected[task, domain, aggregation], rel=1e-13)
 
 
@@ -299,7 +319,7 @@ def loops(
                 next(score[c["id"]] for c in example["sentences"] if c["gold_label"] == label)  # type: ignore[attr-defined]
                 for label in LABELS
             )
-            for key in ((task, example["bias_type"]), (task, "overall")):
+            for key in ((task, example["bias_type"]), (task, "all")):
                 wins[key].append((example["target"], s > a, (s > u) + (a > u)))
     for domain in {domain for _, domain in wins}:
         wins["both", domain] = wins["intrasentence", domain] + wins["intersentence", domain]
@@ -341,16 +361,16 @@ def test_ss_stands_beside_that_of_the_first_checkpoint_term_by_term() -> None:
     first, last = [True] * 3 + [False] * 9, [True] * 8 + [False] * 4
     steps = [candidates(term_measures(first), step=0), candidates(term_measures(last), step=64)]
     found = stereoset_metric([pl.concat(steps)])
-    assert math.isnan(only(found.baseline, step=0)["from_baseline"])
-    row = only(found.baseline, step=64)
-    assert (row["ss"], row["baseline_step"], row["common"]) == (pytest.approx(200 / 3), 0, 12)
+    assert math.isnan(only(found.measures, step=0, domain="all", measure="ss")["from_baseline"])  # type: ignore[arg-type]
+    row = only(found.measures, step=64, domain="all", measure="ss")
+    assert (row["value"], row["baseline_step"], row["common"]) == (pytest.approx(200 / 3), 0, 12)
     assert row["from_baseline"] == pytest.approx(500 / 12)
     d = np.array([0.0] * 3 + [1.0] * 5 + [0.0] * 4)
     half = 2.200985 * d.std() / math.sqrt(11)  # t of eleven degrees of freedom
     bounds = row["from_baseline_low"], row["from_baseline_high"]
     assert bounds == pytest.approx((100 * (d.mean() - half), 100 * (d.mean() + half)))
-    (change,) = (each for each in findings(found) if "change to" in each.text)
+    (change,) = (each for each in findings(found) if "score, change to" in each.text)
     assert change.value == row["from_baseline"]
     assert (change.low, change.high) == bounds
     assert "step 0, untrained model" in change.baseline
-    assert stereoset_metric(steps).baseline.equals(found.baseline)
+    assert stereoset_metric(steps).measures.equals(found.measures, null_equal=True)

@@ -122,8 +122,8 @@ def test_files_without_json_or_in_another_language_are_refused(tmp_path: Path) -
     for path in (text, deep, tmp_path / "nowhere.json", tmp_path):
         with pytest.raises(UsageError, match=str(path)):
             read_gold(path)
-    renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "overall"}))
-    with pytest.raises(UsageError, match="'overall'"):
+    renamed = candidates().with_columns(domain=pl.col("domain").replace({"race": "all"}))
+    with pytest.raises(UsageError, match="'all'"):
         stereoset_metric([renamed])
     for sources in (([], text), (["p.json"], None), (["a=p.json", "a=q.json"], text)):
         with pytest.raises(UsageError):

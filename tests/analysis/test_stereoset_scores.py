@@ -27,7 +27,6 @@ def token_scores(
     return pl.DataFrame(
         {"piece": range(len(probabilities)), "logprob": [math.log(p) for p in probabilities]}
     ).with_columns(
-        run_seed=pl.lit(None, pl.Int64),
         option=pl.lit("w"),
         logit=pl.col("logprob"),
         score_kind=pl.lit(kind),
@@ -49,12 +48,9 @@ def as_candidates(
     ("kind", "rule", "expected"),
     [
         ("masked", "reference", 0.3125),
-        ("masked", "mean_prob", 0.3125),
         ("masked", "sum_logprob", math.log(0.0625)),
         ("masked", "mean_logprob", math.log(0.25)),
-        ("masked", "geometric", 0.25),
         ("sentence", "reference", 0.25),
-        ("sentence", "mean_prob", 0.3125),
         ("given", "reference", 0.25),
         ("given", "sum_logprob", math.log(0.0625)),
     ],
@@ -66,9 +62,7 @@ def test_rules_by_hand(kind: str, rule: str, expected: float) -> None:
 
 
 def test_a_next_sentence_score_is_its_probability_under_every_rule() -> None:
-    found = as_candidates(
-        token_scores((0.75,), kind="nsp"), ["reference", "sum_logprob", "geometric"]
-    )
+    found = as_candidates(token_scores((0.75,), kind="nsp"), RULES)
     assert found["value"].to_list() == pytest.approx([0.75] * 3)
     assert found["task"].unique().to_list() == ["intersentence"]
 
@@ -102,7 +96,9 @@ def test_a_word_of_which_a_piece_is_missing_has_no_score() -> None:
 
 def test_impossible_scores_are_zero_and_no_error() -> None:
     frame = token_scores((1.0, 1.0)).with_columns(logprob=pl.Series([-math.inf, -math.inf]))
-    assert as_candidates(frame, ["mean_prob", "geometric"])["value"].to_list() == [0.0, 0.0]
+    sentence = frame.with_columns(score_kind=pl.lit("sentence"))
+    for each in (frame, sentence):
+        assert as_candidates(each)["value"].to_list() == [0.0]
 
 
 def test_language_and_condition_may_be_absent() -> None:

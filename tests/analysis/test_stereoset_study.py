@@ -9,8 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from logitbank.analysis.charts.chart import chart_caption, save_charts
-from logitbank.analysis.families.stereoset import stereoset
-from logitbank.analysis.families.stereoset.charts import charts
+from logitbank.analysis.families.stereoset import FAMILY, stereoset
 from logitbank.analysis.families.stereoset.findings import findings
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.frames.candidates import read_candidates
@@ -118,9 +117,9 @@ def test_prompt_sets_of_another_language_are_found_by_their_names(tmp_path: Path
     tasks = stereoset([path]).result.tasks
     german = tasks.filter(pl.col("language") == "de").select("task", "status").rows()
     assert german == [
-        ("intrasentence", "scored"),
-        ("intersentence", "skipped"),
         ("both", "skipped"),
+        ("intersentence", "skipped"),
+        ("intrasentence", "scored"),
     ]
     only = stereoset([path], prompts=["stereoset-inter"]).result
     assert only.scores["task"].unique().to_list() == ["intersentence"]
@@ -173,6 +172,8 @@ def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) ->
             stereoset(**arguments)  # type: ignore[arg-type]
 
 
+charts = FAMILY.charts
+assert charts is not None
 PRO: Example = ("nurse", "gender", (3.0, 2.0, 1.0))
 ANTI: Example = ("nurse", "gender", (2.0, 3.0, 1.0))
 
@@ -187,20 +188,18 @@ def test_the_headline_is_the_stereotype_score_with_its_interval_and_n(
     many = [(f"{at}", "gender", PRO[2] if at else ANTI[2]) for at in range(30)]
     result = stereoset_metric([candidates(many)])
     head, score, *_ = findings(result)
-    row = result.scores.filter(domain="overall").row(0, named=True)
+    row = result.scores.filter(domain="all").row(0, named=True)
     assert row["ss"] == pytest.approx(100 * 29 / 30)
-    assert "96.7 at release" in head.text
-    assert "mean over 30 terms" in head.text
-    assert (head.low, head.high, head.n) == (row["ss_low"], row["ss_high"], "30 examples")
-    assert (score.value, score.low, score.n) == (row["ss"], row["ss_low"], "30 examples")
-    assert "50" in score.baseline
+    assert head.text == "Stereotype score is 96.7 at release."
+    assert (score.value, score.low, score.n) == (row["ss"], row["ss_low"], "30 target terms")
+    assert score.baseline == "50 (no preference)"
     predictions, gold = files
     both = stereoset(predictions=[str(predictions)], gold=f"fr={gold}")
     assert set(both.tables["scores"]["language"]) == {"fr"}
     values = {each.text.split(" at ")[0]: each.value for each in both.findings if each.value}
     # Terms: nurse ss 50, guitarist 100, Norwegian 0; lms 75, 0, 0.
-    assert values["Stereotype score (both tasks)"] == pytest.approx(50)
-    assert values["lms (both tasks)"] == values["iCAT (both tasks)"] == pytest.approx(25)
+    assert values["Stereotype score"] == pytest.approx(50)
+    assert values["lms"] == values["iCAT"] == pytest.approx(25)
 
 
 def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
@@ -209,9 +208,10 @@ def test_findings_of_a_release_come_from_it_and_none_have_no_number() -> None:
     assert "100.0 at release" in head.text
     empty = pl.when(pl.col("step").is_null()).then(None).otherwise("value")
     found = findings(stereoset_metric([frame.with_columns(value=empty)]))
-    assert any("No example has all three scores at release" in each.text for each in found)
+    assert "100.0 at step 8" in found[0].text
+    assert not any("release" in each.text for each in found)
     nothing = stereoset_metric([frame.with_columns(value=pl.lit(None, pl.Float64))])
-    assert findings(nothing)[0].text == "No example has all three scores."
+    assert findings(nothing)[0].text == "There is no target term of StereoSet with a score."
     assert charts(nothing) == {}
     assert not any("nan" in str(each) for each in (*found, *findings(nothing)))
 
@@ -225,7 +225,8 @@ def test_a_condition_is_compared_with_plain_and_only_on_examples_in_common() -> 
     some = candidates(terms(PRO), condition="a prefix", step=8)
     frame = pl.concat([candidates(terms(PRO)), candidates(terms(PRO), step=8), some, last])
     found = findings(stereoset_metric([frame]))
-    assert any("No example has scores in both a prefix and plain" in each.text for each in found)
+    (none,) = (each.text for each in found if "No example" in each.text)
+    assert none == "No example has scores of both, a prefix minus plain."
     assert not any("nan" in str(each) for each in found)
 
 
@@ -237,23 +238,15 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
         for model in ("a", "b") for step in (0, 8, None) for task in tasks
     )  # fmt: skip
     drawn = charts(stereoset_metric([frame]))
-    assert list(drawn) == [
-        "training", "domains", "domains-intrasentence", "domains-intersentence",
-        "domain_training",
-    ]  # fmt: skip
-    for name, chart in drawn.items():
-        assert "n = " in chart_caption(chart), name
-    spec = drawn["domains"].to_dict()
-    (parameter,) = (each for each in spec["params"] if each["name"] == "checkpoint")
-    rows = [row for rows in spec["datasets"].values() for row in rows if "checkpoint_index" in row]
-    shown = [row for row in rows if row["checkpoint_index"] == parameter["value"]]
-    assert {row["checkpoint"] for row in shown} == {"release"}
-    assert {(row["series"], row["domain"]) for row in shown} == {
-        (model, domain) for model in ("a", "b") for domain in ("race", "overall")
-    }
-    save_charts({"domains": drawn["domains"]}, tmp_path)
-    one = charts(stereoset_metric([candidates(own)]))
-    assert list(one) == ["domains"]
+    assert list(drawn) == ["measures"]
+    spec = drawn["measures"].to_dict()
+    rows = [row for rows in spec["datasets"].values() for row in rows if "series" in row]
+    assert {(row["series"], row["group"].strip()) for row in rows} == {
+        (model, domain) for model in ("a", "b") for domain in ("race", "all")
+    }, "of both tasks"
+    assert "n = 12 target terms" in chart_caption(drawn["measures"])
+    save_charts(drawn, tmp_path)
+    assert list(charts(stereoset_metric([candidates(own)]))) == ["measures"]
 
 
 def test_only_scores_of_stereoset_are_copied_from_a_url(

@@ -48,8 +48,8 @@ GROUPS = {
         (banks.stereoset, banks.families),
         (
             "analyze stereoset stereoset.zarr",
-            "analyze stereoset stereoset.zarr --score mean_prob --score sum_logprob"
-            " --score mean_logprob --score geometric --steps 8,release",
+            "analyze stereoset stereoset.zarr --score reference --score sum_logprob"
+            " --score mean_logprob --steps 8,release",
             "analyze stereoset --predictions published=published.json --gold gold.json",
             "analyze stereoset stereoset.zarr --prompts stereoset-intra",
             "analyze stereoset --predictions published.json",

@@ -19,7 +19,6 @@ def with_ends(table: str, column: str, measure: str, **keys: str) -> list[Column
     return [(table, column, f"{measure}/value", keys), *ends]
 
 
-GROUPS = {name: name for name in ("language", "condition", "score", "task", "domain")}
 COLUMNS: dict[str, list[Column]] = {
     "rates": [
         *(("rates", old, f"{{part}}/{new}", {"template": "template"})
@@ -30,9 +29,6 @@ COLUMNS: dict[str, list[Column]] = {
         ("pairs", old, f"score/{new}", {"score_kind": "score_kind", "group": "group"})
         for old, new in (("score", "value"), ("low", "low"), ("pairs", "items"))
     ],
-    "scores": [column for name in ("ss", "lms", "icat")
-               for column in with_ends("scores", name, name, **GROUPS)[:1]]
-    + [("baseline", "from_baseline", "ss/from_baseline", {**GROUPS, "domain": ""})],
     "stereotype_accuracy": [
         ("stereotype_accuracy", old, f"accuracy/{new}", {"kind": "kind", "type": "type"})
         for old, new in (("accuracy", "value"), ("low", "low"), ("from_baseline", "from_baseline"))
@@ -67,12 +63,9 @@ def test_columns_are_measures_at_nine_digits(study: Path) -> None:
             own = own.rename({"measure": "kind"}, strict=False)
             names = [name.format(**row) for row in own.to_dicts()]
             named = own.with_columns(measure=pl.Series(names, dtype=pl.String))
-            old_keys = [key for key in keys if keys[key]]
-            new_keys = [keys[key] for key in old_keys]
             place = ["model", "run", "step", "measure"]
-            whole = measures if keys.get("domain", "domain") else measures.filter(domain="overall")
             found = named.join(
-                whole, left_on=[*place, *old_keys], right_on=[*place, *new_keys],
+                measures, left_on=[*place, *keys], right_on=[*place, *keys.values()],
                 how="left", nulls_equal=True, suffix="_new",
             )  # fmt: skip
             pair = found.select(a=column, b=f"{new}_new" if new in own.columns else new)

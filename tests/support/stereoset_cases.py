@@ -41,7 +41,7 @@ def candidates(
 ) -> pl.DataFrame:
     """One checkpoint's candidates; columns may be given, such as step or condition."""
     usual = {
-        "model": "m", "run": "main", "run_seed": None, "step": None, "language": "en",
+        "model": "m", "run": "main", "step": None, "language": "en",
         "condition": "plain", "score": "reference", "score_kind": "file", "task": task,
     }  # fmt: skip
     rows = [
@@ -58,7 +58,7 @@ def candidates(
         for at, (term, domain, values) in enumerate(examples)
         for label, value in zip(LABELS, values, strict=True)
     ]
-    return pl.DataFrame(rows, schema_overrides={"run_seed": pl.Int64, "step": pl.Int64})
+    return pl.DataFrame(rows, schema_overrides={"step": pl.Int64})
 
 
 def gold_data(**tasks: Sequence[Example]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import Family, columns
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import with_prefix
 from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.study import Study
 
-Rule = Literal["reference", "mean_prob", "sum_logprob", "mean_logprob", "geometric"]
-"""How the log-probabilities of a candidate's tokens become one score. `reference` is `mean_prob`
-for the tokens of a masked word and `geometric` for those of a causal model. Next-sentence scores
-have one token, and their probability is the score under every rule."""
+Rule = Literal["reference", "sum_logprob", "mean_logprob"]
+"""How the log-probabilities of a candidate's tokens become one score; see `read_candidates`."""
 
 
 def stereoset(
@@ -96,10 +94,12 @@ def stereoset(
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
     family = FAMILY if [*rules] == ["reference"] else replace(FAMILY, measures=())
+    if result.change_points["kind"].count():
+        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(family, result, scores, missing=missing, files=[table] if files else [])
 
 
-FAMILY = Family(
+FAMILY: Family = Family(
     name="stereoset",
     title="StereoSet",
     order=3,
@@ -123,27 +123,47 @@ FAMILY = Family(
         "intersentence_causal is an extension: the probability of a candidate given its context. "
         "It is in no other number and is not comparable with next-sentence scores.",
     ),
+    item="target term",
     measures=(
-        Measure(name="ss", text="Stereotype score", form=".1f", plus=("ss",), reference=50.0),
-        Measure(name="lms", text="lms", form=".1f", plus=("lms",)),
+        Measure(
+            name="ss",
+            text="Stereotype score",
+            form=".1f",
+            plus=("ss",),
+            limits=(0, 100),
+            reference=50.0,
+            meaning="no preference",
+        ),
+        Measure(
+            name="lms",
+            text="lms",
+            form=".1f",
+            plus=("lms",),
+            limits=(0, 100),
+            reference=50.0,
+            meaning="random",
+        ),
         Measure(
             name="icat",
             text="iCAT",
             form=".1f",
             plus=("ss", "lms"),
             functions=lambda means: import_module(".metric", __name__).icat_branches(means),
+            limits=(0, 100),
+            reference=50.0,
+            meaning="random",
         ),
     ),
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     prompts=with_prefix("stereoset"),
     example="stereoset-intra",
     screen={
-        "scores": columns(
-            "language condition score task domain lms ss icat icat_low icat_high terms examples"
-        ),
-        "differences": columns("condition task domain lms ss icat icat_low icat_high"),
+        "scores": columns("task domain ss lms icat icat_low icat_high language condition score"),
+        "differences": columns("condition task domain measure difference low high plain value"),
     },
-    charts=lambda result: import_module(".charts", __name__).charts(result),
+    charts=lambda result: import_module("logitbank.analysis.results.measured").charts(
+        FAMILY, result.headline
+    ),
     findings=lambda result: import_module(".findings", __name__).findings(result),
     analyze=stereoset,
 )

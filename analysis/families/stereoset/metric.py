@@ -1,7 +1,7 @@
 """StereoSet: how often a model prefers meaningful and stereotypical continuations.
 
-Scores of candidate sentences become lms, ss and iCAT, by three aggregations, per domain and
-overall, with intervals. After Nadeem et al. 2021; deviations are documented at the functions.
+Scores of candidate sentences become lms, ss and iCAT. After Nadeem et al. 2021; deviations are
+documented at the functions.
 """
 
 from collections.abc import Iterable
@@ -10,23 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.stereoset import FAMILY
 from logitbank.analysis.families.stereoset.tables import (
     NO_CANDIDATES,
-    OVERALL,
+    aggregation_table,
+    condition_table,
     counted,
-    difference_table,
-    reference_table,
-    summary_tables,
+    main_rows,
+    sums_of,
     task_table,
     term_items,
     term_table,
+    tie_table,
 )
 from logitbank.analysis.frames.candidates import BOTH, KEYS, PLAIN, read_candidates
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.measured import Measured, changes_of
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.measure import Smooth
+from logitbank.analysis.stats.measure import Smooth, View
+from logitbank.analysis.stats.summary import ALL, summarise
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
@@ -35,35 +39,38 @@ from logitbank.wording import checkpoint_name
 class StereoSet(Result):
     """Results of `stereoset_metric`: tidy tables of percentages from 0 to 100.
 
-    lms: how often a meaningful candidate beats the unrelated one; ss: how often the stereotype
-    beats the anti-stereotype; iCAT = lms · min(ss, 100 − ss) / 50. Every row begins with model,
-    run, run_seed, step (null for a release or a file), language, condition and score (the rule for
-    pieces). Task: `intrasentence`, `intersentence`, `both` (a term's examples of the two pooled),
-    and `intersentence_causal`, an extension that is in none of the others. Domain: one of
-    StereoSet's, or `overall`.
+    ss: how often the stereotype beats the anti-stereotype; lms: how often a meaningful candidate
+    beats the unrelated one; iCAT = lms · min(ss, 100 − ss) / 50. Every row begins with model, run,
+    step (null for a release or a file), language, condition and score (the rule for tokens). Task:
+    `intrasentence`, `intersentence`, `both` (a term's examples of the two pooled), and
+    `intersentence_causal`, an extension that is in none of the others. Domain: one of StereoSet's,
+    or `all`.
     """
 
     measures: pl.DataFrame
-    """Every measure of the family, as `summarise` returns them."""
-    scores: pl.DataFrame
-    """`term_macro`, the headline, with 95 % intervals; `ss_sd` the spread of ss over terms (ddof
-    0); numbers of terms and examples."""
+    """ss, lms and iCAT by language, condition, score, task and domain, as `summarise` returns them.
+    Items are target terms: `term_macro`, the headline of the reference code."""
+    change_points: pl.DataFrame
+    """Change points of ss, by model and run, of those with a single curve."""
     differences: pl.DataFrame
-    """Differences of every condition to plain, over the examples of both; else no rows."""
-    baseline: pl.DataFrame
-    """The `ss` of every checkpoint and task, over all domains, and its difference from the first
-    checkpoint of its run, `from_baseline`, in pairs over the `common` terms."""
+    """Each measure of every condition minus plain, over the examples of both; else no rows."""
     aggregations: pl.DataFrame
-    """`term_macro`, `example_micro` and `term_mean_icat`."""
+    """ss, lms and iCAT over examples (`example_micro`), `term_mean_icat`, and `ss_sd`, the spread
+    of ss over terms (ddof 0)."""
     ties: pl.DataFrame
     """Tied comparisons. Where more than 1 % of either kind are, ss and lms over the untied ones,
     each comparison counting once, with their numbers; null elsewhere."""
     tasks: pl.DataFrame
-    """Whether each was scored or skipped, by what rule, and missing examples."""
+    """Whether each was scored or skipped, and missing examples."""
     terms: pl.DataFrame
-    """Every target term by itself."""
-    references: pl.DataFrame
-    """Ideal, random and fully stereotyped models."""
+    """Every target term by itself, at the last checkpoint of each run."""
+
+    scores = View(*FAMILY.measures)
+
+    @property
+    def headline(self) -> Measured:
+        """The measures without a prefix and of both tasks together, with their change points."""
+        return Measured(main_rows(self.measures), self.change_points)
 
 
 def read_items(source: Scores) -> Items:
@@ -73,7 +80,7 @@ def read_items(source: Scores) -> Items:
         if (plain := batch.filter(condition=PLAIN)).is_empty():
             continue
         terms = counted(plain).terms
-        items = term_items(terms.filter(pl.col("task") != BOTH, domain=OVERALL))
+        items = term_items(terms.filter(pl.col("task") != BOTH, domain=ALL))
         parts.append(items.pooled("condition", "score", "domain"))
     return gather_items(parts)
 
@@ -115,17 +122,16 @@ def stereoset_metric(candidates: Iterable[pl.DataFrame]) -> StereoSet:
         raise UsageError(NO_CANDIDATES)
     terms, pairs, tasks = (pl.concat(tables) for tables in zip(*parts, strict=True))
     _refuse_twice(tasks)
-    summary = summary_tables(terms)
+    items, sums = term_items(terms), sums_of(terms)
+    measures = summarise(items, FAMILY.measures)
     return StereoSet(
-        measures=summary.measures,
-        scores=summary.scores,
-        differences=difference_table(pairs),
-        baseline=summary.baseline,
-        aggregations=summary.aggregations,
-        ties=summary.ties,
+        measures=measures,
+        change_points=changes_of(main_rows(measures), FAMILY.measures[0]),
+        differences=condition_table(pairs),
+        aggregations=aggregation_table(sums),
+        ties=tie_table(sums),
         tasks=task_table(tasks),
-        terms=term_table(terms),
-        references=reference_table(),
+        terms=term_table(terms, items),
     )
 
 

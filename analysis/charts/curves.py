@@ -267,7 +267,7 @@ def dots(
     *,
     group: str = SERIES,
     tooltip: Mapping[str, str],
-    reference: float = 0,
+    reference: float | None = 0,
 ) -> alt.LayerChart:
     """A row for each category: a point with its interval for each group.
 
@@ -283,7 +283,7 @@ def dots(
     tooltip
         Columns of the tooltip, by their titles.
     reference
-        Value of a dashed line.
+        Value of a dashed line; None for none.
     """
     names = table[group].unique(maintain_order=True).to_list()
     rows = table[category].unique(maintain_order=True).to_list()
@@ -306,11 +306,12 @@ def dots(
         )
         grey = [others.encode(x=alt.X(f"{measure.column}:Q", **about), tooltip=tips)]
         points = points.transform_filter(f"datum.{NAMED}")
-    line = alt.Chart(pl.DataFrame({"reference": [reference]}, schema={"reference": pl.Float64}))
-    layers = [
-        line.mark_rule(strokeDash=[4, 3], color=MUTED).encode(x=alt.X("reference:Q", **about)),
-        *grey,
-    ]
+    layers = list[alt.Chart]()
+    if reference is not None:
+        line = alt.Chart(pl.DataFrame({"reference": [float(reference)]}))
+        dashed = line.mark_rule(strokeDash=[4, 3], color=MUTED)
+        layers.append(dashed.encode(x=alt.X("reference:Q", **about)))
+    layers += grey
     if measure.band:
         low, high = measure.band
         layers.append(points.mark_rule().encode(x=alt.X(f"{low}:Q", **about), x2=f"{high}:Q"))

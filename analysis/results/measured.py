@@ -3,18 +3,22 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
+    SERIES,
     change_caption,
     change_points,
     curves,
+    dots,
+    horizontal,
     interval_caption,
     stacked,
+    with_series,
 )
 from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
@@ -125,14 +129,16 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
     if not moved:
         first = next(each for each in family.measures if each.key in table["measure"])
         row = table.filter(measure=first.key).row(-1, named=True)
-        _, what = _named(family, row, f"{series_name(row)}: " if several else "")
+        prefix = f"{series_name(row)}: " if several else ""
+        _, what = _named(family, row, prefix, groups_of(table))
         value = formatted(row["value"], first.form)
         return Finding(
             text=f"{what} is {value} at {step_name(row['step'])}.", **about(row, "measures")
         )
     rows, inner, _ = max(moved, key=attrgetter("surprise"))
     first_row, row = (rows.row(at, named=True) for at in (0, -1))
-    measure, what = _named(family, row, f"{series_name(row)}: " if several else "")
+    prefix = f"{series_name(row)}: " if several else ""
+    measure, what = _named(family, row, prefix, groups_of(table))
     steps = f"from {step_name(row['baseline_step'])} to {step_name(row['step'])}"
     value = course_text(first_row, inner, row, "value", measure.form)
     return Finding(text=f"{what} {value} {steps}.", **about(row, "measures"))
@@ -166,12 +172,9 @@ def _shifts(family: Family, changes: pl.DataFrame, last: Row, prefix: str) -> It
 
 
 def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding]:
-    last = rows.row(-1, named=True)
-    names = [str(last[name]) for name in groups_of(rows) if last[name] != ALL]
-    measure, what = _named(family, last, prefix)
-    what += "".join(f", {name}" for name in names)
-    baseline = "{:g} ({})".format(*measure.neutral) if measure.neutral else ""
-    value = Curve(rows, "value", what, sample_of(family), measure.form, "measures", baseline)
+    measure, what = _named(family, rows.row(-1, named=True), prefix, groups_of(rows))
+    facts = sample_of(family), measure.form, "measures", _reference(measure)
+    value = Curve(rows, "value", what, *facts)
     yield value.now()
     if measure.link is None:
         yield from value.change()
@@ -181,11 +184,12 @@ def _extreme_groups(
     family: Family, table: pl.DataFrame, last: Row, prefix: str
 ) -> Iterator[Finding]:
     """The groups with the lowest and the highest value of a measure at the last checkpoint."""
-    groups = groups_of(table)
+    groups = [name for name in groups_of(table) if last[name] == ALL]
+    fixed = [name for name in groups_of(table) if last[name] != ALL]
     own = table.filter(
-        same_as(last, (*CHECKPOINT, "measure")), *(pl.col(name) != ALL for name in groups)
+        same_as(last, (*CHECKPOINT, "measure", *fixed)), *(pl.col(name) != ALL for name in groups)
     ).sort("value", maintain_order=True)
-    measure, what = _named(family, last, prefix)
+    measure, what = _named(family, last, prefix, fixed)
     for end, at in (("lowest", 0), ("highest", -1)) if len(own) > 1 else ():
         row = own.row(at, named=True)
         name = ", ".join(f"{group} {row[group]}" for group in groups)
@@ -193,10 +197,20 @@ def _extreme_groups(
         yield curve.at(row, f", {end}: {name},")
 
 
-def _named(family: Family, row: Row, prefix: str) -> tuple[Measure, str]:
-    """The measure of a row, and the words for it."""
+def _named(
+    family: Family, row: Row, prefix: str, groups: Sequence[str] = ()
+) -> tuple[Measure, str]:
+    """The measure of a row, and the words for it and its groups."""
     measure = next(each for each in family.measures if each.key == row["measure"])
-    return measure, f"{prefix}{words_for(measure)}"
+    names = "".join(f", {row[name]}" for name in groups if row[name] != ALL)
+    return measure, f"{prefix}{words_for(measure)}{names}"
+
+
+def _reference(measure: Measure) -> str:
+    """The value of no effect of a measure and what it means, if there is one."""
+    if measure.reference is None:
+        return ""
+    return f"{measure.reference:g}" + f" ({measure.meaning})" * bool(measure.meaning)
 
 
 def sample_of(family: Family) -> Callable[[Row], str]:
@@ -214,31 +228,56 @@ def _axis(measure: Measure) -> Axis:
     if measure.link == "exp":
         return Axis("value", f"{words_for(measure)} (log scale)", scale="log")
     share = measure.share and measure.form.endswith("%")
-    return Axis("value", words_for(measure), scale="share" if share else "linear")
+    scale: Literal["share", "linear"] = "share" if share else "linear"
+    return Axis("value", words_for(measure), scale=scale, level=measure.reference)
 
 
 def charts(family: Family, result: Measured) -> dict[str, Chart]:
-    """One curve for each measure, above each other."""
+    """One curve for each measure, above each other; of a single checkpoint, one row of dots."""
     table = result.measures.filter(pl.col("value").is_not_nan())
     if table.is_empty():
         return {}
     groups = groups_of(table)
     table = table.with_columns(group=pl.concat_str([*groups, pl.lit("")], separator=" "))
-    axis = StepAxis(table["step"].to_list())
-    group = "group" if groups else None
     drawn = [each for each in family.measures if each.key in table["measure"]]
-    panels: list[Chart] = [
-        curves(table.filter(measure=each.key), axis, _axis(each), group=group) for each in drawn
-    ]
-    changes = result.change_points
-    panels[0] = alt.layer(*change_points(changes, axis), panels[0])
-    chart = stacked(*panels) if len(panels) > 1 else panels[0]
-    dashed = change_caption(changes)
-    where = ", in the first plot" if len(panels) > 1 else ""
+    levels = ", ".join(dict.fromkeys(filter(None, map(_reference, drawn))))
+    axis, changes = StepAxis(table["step"].to_list()), result.change_points
+    only = table["step"].n_unique() == 1
+    if only:
+        when = f"at {step_name(table['step'][0])}"
+        rows = [_dots(table.filter(measure=each.key), each, groups) for each in drawn]
+        chart: Chart = alt.vconcat(*rows, spacing=6).resolve_scale(color="shared")
+    else:
+        when = "over training"
+        panels = [_curves(table.filter(measure=each.key), each, groups, axis) for each in drawn]
+        panels[0] = alt.layer(*change_points(changes, axis), panels[0])
+        chart = stacked(*panels) if len(panels) > 1 else panels[0]
+    dashed = "" if only else change_caption(changes)
+    where = ", in the first plot" if len(drawn) > 1 else ""
     caption = (
-        f"{family.title} over training.",
+        f"{family.title} {when}.",
         interval_caption(table),
+        levels and f"Dashed lines: {levels}.",
         dashed and f"Dashed{where}: {dashed}.",
         f"{sample_size(table['items'], family.item)}.",
     )
-    return {"measures": titled(chart, family.title, " ".join(filter(None, caption)), axis=axis)}
+    text = " ".join(filter(None, caption))
+    return {"measures": titled(chart, family.title, text, axis=None if only else axis)}
+
+
+def _curves(rows: pl.DataFrame, measure: Measure, groups: Sequence[str], axis: StepAxis) -> Chart:
+    plot: Chart = curves(rows, axis, _axis(measure), group="group" if groups else None)
+    lines = [] if measure.reference is None else [horizontal(measure.reference)]
+    return alt.layer(*lines, plot)
+
+
+def _dots(rows: pl.DataFrame, measure: Measure, groups: Sequence[str]) -> Chart:
+    """The values of groups at one checkpoint, or of models and runs."""
+    rows = with_series(rows).with_columns(pl.col(pl.Float64).fill_nan(None))
+    category, group = ("group", SERIES) if groups else (SERIES, "measure")
+    shown = rows.select(*dict.fromkeys((category, group, SERIES, "value", "low", "high", "items")))
+    tooltip = {"Model": SERIES, words_for(measure): "value", "Items": "items"}
+    return dots(
+        alt.Chart(shown), shown, _axis(measure), category, group=group, tooltip=tooltip,
+        reference=measure.reference,
+    )  # fmt: skip

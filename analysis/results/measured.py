@@ -267,8 +267,8 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
 
 def _curves(rows: pl.DataFrame, measure: Measure, groups: Sequence[str], axis: StepAxis) -> Chart:
     plot: Chart = curves(rows, axis, _axis(measure), group="group" if groups else None)
-    lines = [] if measure.reference is None else [horizontal(measure.reference)]
-    return alt.layer(*lines, plot)
+    known = measure.reference is not None
+    return alt.layer(horizontal(float(measure.reference or 0)), plot) if known else plot
 
 
 def _dots(rows: pl.DataFrame, measure: Measure, groups: Sequence[str]) -> Chart:

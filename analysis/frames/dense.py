@@ -18,6 +18,9 @@ from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
 PROMPT = ["prompt_id", "order_seed"]
+_LAYOUT = (
+    *PROMPT, "piece", "option", "continuation", "token", "is_answer", "query_set", "row"
+)  # fmt: skip
 
 
 class Layout(NamedTuple):
@@ -25,7 +28,7 @@ class Layout(NamedTuple):
 
     prompts: pl.DataFrame
     """(p) one row per prompt × order: prompt_id, order_seed, text, answer, the set's own
-    columns."""
+    columns; or those of them that were requested."""
     options: pl.DataFrame
     """(o) one row per prompt × order × option, in prompt order: prompt (index into `prompts`),
     option, continuation (of all tokens), is_answer, pieces (number of tokens)."""
@@ -56,20 +59,22 @@ def layout_of(tables: Sequence[pl.DataFrame]) -> Layout:
     own = [name for name in table.columns if name not in (*PROMPTS_SCHEMA, "_bank")]
     prompts = table.unique(PROMPT, keep="first", maintain_order=True)
     numbers = prompts.select(PROMPT).with_row_index("prompt").cast({"prompt": pl.Int64})
-    named = table.filter(pl.col("token").is_not_null()).join(
-        numbers, on=PROMPT, nulls_equal=True, maintain_order="left"
+    named = (
+        table.filter(pl.col("token").is_not_null())
+        .select("_bank", *_LAYOUT)
+        .join(numbers, on=PROMPT, nulls_equal=True, maintain_order="left")
+        .drop(PROMPT)
     )
     option = ["prompt", "option"]
-    options = (
-        named.unique([*option, "piece"], keep="first", maintain_order=True)
-        .group_by(option, maintain_order=True)
-        .agg(
+    pieces = named.unique([*option, "piece"], keep="first", maintain_order=True)
+    options = pieces.select(*option, "continuation", "is_answer", pieces=pl.lit(1, pl.Int64))
+    if options.select(option).is_duplicated().any():  # else 0.05 s of 15,840 prompts are saved
+        options = pieces.group_by(option, maintain_order=True).agg(
             pl.col("continuation").sort_by("piece").str.join(""),
             pl.col("is_answer").first(),
             pieces=pl.len().cast(pl.Int64),
         )
-        .sort("prompt", maintain_order=True)
-    )
+    options = options.sort("prompt", maintain_order=True)
     first = options.select(*option, first=pl.col("pieces").cum_sum() - pl.col("pieces"))
     tokens = named.join(first, on=option, maintain_order="left").select(
         *("_bank", "query_set", "row"),
@@ -79,7 +84,8 @@ def layout_of(tables: Sequence[pl.DataFrame]) -> Layout:
     scored = tokens.filter(pl.col("row").is_not_null())
     for (bank, query_set), rows in scored.partition_by("_bank", "query_set", as_dict=True).items():
         places[bank][str(query_set)] = rows["index"].cast(pl.Int64).to_numpy()
-    return Layout(prompts.select(*PROMPT, "text", "answer", *own), options, places)
+    texts = [name for name in ("text", "answer") if name in table.columns]
+    return Layout(prompts.select(*PROMPT, *texts, *own), options, places)
 
 
 class TokenScores(NamedTuple):
@@ -100,7 +106,8 @@ def read_tokens(batch: Batch, layout: Layout, columns: Sequence[str]) -> TokenSc
     row = {place: at for at, place in enumerate(batch.places)}
     shape = len(batch.places), layout.tokens
     scored = np.zeros(shape, bool)
-    values = {name: np.zeros(shape, SCORES_SCHEMA[name].to_python()) for name in columns}
+    types = {name: pl.Series(dtype=SCORES_SCHEMA[name]).to_numpy().dtype for name in columns}
+    values = {name: np.zeros(shape, dtype) for name, dtype in types.items()}
     sources = [
         (one, query_set, index)
         for one, places in zip(batch.scores, layout.places, strict=True)
@@ -109,10 +116,13 @@ def read_tokens(batch: Batch, layout: Layout, columns: Sequence[str]) -> TokenSc
     for one, query_set, index in reversed(sources):
         found = (deposit for place in batch.places for deposit in one.deposits.get(place, ()))
         deposits = [deposit for deposit in found if deposit.query_set == query_set]
+        whole = np.array_equal(index, np.arange(shape[1]))  # a slice takes a third of the time
         for at, rows, read in one.prompts.matrix_rows(deposits, columns) if deposits else ():
             checkpoint = deposits[at].checkpoint
             c = row[checkpoint.model, checkpoint.run, checkpoint.step]
-            tokens = index if rows is None else index[rows]
+            tokens: slice | Codes = index if rows is None else index[rows]
+            if rows is None and whole:
+                tokens = slice(None)
             scored[c, tokens] = True
             for name, each in read.items():
                 values[name][c, tokens] = each
@@ -123,10 +133,12 @@ def read_tokens(batch: Batch, layout: Layout, columns: Sequence[str]) -> TokenSc
 class Dense:
     """The scores of a prompt set as arrays, of a few checkpoints at a time."""
 
-    def __init__(self, batches: Batches, columns: Sequence[str]) -> None:
+    def __init__(
+        self, batches: Batches, columns: Sequence[str], of_prompts: Sequence[str] | None = None
+    ) -> None:
         self._batches, self._columns = batches.parts, columns
         sets = {id(one): one for batch in batches.parts for one in batch.scores}
-        self.layouts = layouts([*sets.values()])
+        self.layouts = layouts([*sets.values()], of_prompts)
         """The layout of each model."""
 
     @property
@@ -139,9 +151,13 @@ class Dense:
             yield read_tokens(batch, self.layouts[batch.places[0][0]], self._columns)
 
 
-def layouts(scores: Sequence[SetScores]) -> dict[str, Layout]:
-    """The layout of each model of the deposits; models with the same query sets share theirs."""
-    tables = [one.table.collect() for one in scores]
+def layouts(scores: Sequence[SetScores], columns: Sequence[str] | None = None) -> dict[str, Layout]:
+    """The layout of each model of the deposits; models with the same query sets share theirs.
+
+    `columns` are those of the prompts, all if None: their texts take 50 MB for WinoBias.
+    """
+    wanted = pl.all() if columns is None else pl.col({*_LAYOUT, *columns})
+    tables = [one.table.select(wanted).collect() for one in scores]
     expected = [expected_query_sets(one.bank, one.name) for one in scores]
     made: dict[tuple[frozenset[str], ...], Layout] = {}
     found = dict[str, Layout]()

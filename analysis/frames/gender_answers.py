@@ -4,7 +4,8 @@ Fairness, stereotype accuracy and a trade-off are numbers of the same answers.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -122,7 +123,7 @@ def cells_of(layouts: Iterable[Layout], *, stereotypes: bool) -> Cells:
                 prefers=about.fill_null(False) if stereotypes else pl.lit(False),
             )
         )  # fmt: skip
-        seeds |= {*layout.prompts["order_seed"]}
+        seeds |= {*layout.prompts["order_seed"].unique()}
     table = pl.concat(prompts, how="vertical_relaxed").unique(maintain_order=True)
     whole = table.unique("prompt_id", keep="first", maintain_order=True)
     answers = table.select("prompt_id", "gold").unique()
@@ -145,8 +146,8 @@ def _answers(layout: Layout) -> pl.Series:
         verb = "has" if unnamed == 1 else "have"
         raise UsageError(f"{counted(unnamed, 'prompt')} {verb} no prompt_id. Each needs one.")
     options = layout.options
-    if {*options["option"]} != {*LABELS}:
-        values = ", ".join(map(repr, sorted({*options["option"]})))
+    if {*(labels := options["option"].unique().sort())} != {*LABELS}:
+        values = ", ".join(map(repr, labels))
         raise UsageError(
             f"The options are {values}. Fairness needs {', '.join(map(repr, LABELS))}: use the "
             "winobias prompts."
@@ -254,86 +255,91 @@ def read_winobias(scores: Scores) -> Answers:
 
 
 def _read(scores: Scores) -> Answers:
-    stereotypes = scores.columns.issuperset(GENDER_COLUMNS)
-    reader = scores.dense(("logit", "logsumexp", "rank", "ties", "exact"))
+    known = scores.columns
+    stereotypes = known.issuperset(GENDER_COLUMNS)
+    reader = scores.dense(
+        ("logit", "logsumexp", "rank", "ties", "exact"),
+        of_prompts=[name for name in (*COLUMNS, *GENDER_COLUMNS) if name in known],
+    )
     cells = cells_of(reader.layouts.values(), stereotypes=stereotypes)
     tokens = {model: cells.tokens(layout) for model, layout in reader.layouts.items()}
     parts = _parts(cells, stereotypes=stereotypes)
-    table = cells.table()
+    table, numbers = cells.table(), np.arange(cells.of_gold[-1].stop)
     axes = pl.concat(
-        table[own].select("order", "cluster", "item", part=pl.lit(name))
+        table[numbers[own]].select("order", "cluster", "item", part=pl.lit(name))
         for name, own in parts.items()
     )
-    ends = np.cumsum([len(own) for own in parts.values()]).tolist()
-    columns = {
-        name: slice(end - len(own), end)
-        for (name, own), end in zip(parts.items(), ends, strict=True)
-    }
+    ends = np.cumsum([len(numbers[own]) for own in parts.values()]).tolist()
+    columns = {name: slice(*pair) for name, pair in zip(parts, pairwise([0, *ends]), strict=True)}
     checkpoints = pl.DataFrame(reader.checkpoints, schema=_CHECKPOINTS, orient="row")
     values = np.empty((len(checkpoints), len(axes)))
     counts = np.zeros((2, len(checkpoints), len(LABELS)), np.int64)
+    scored = np.zeros(len(checkpoints), bool)
     stop = 0
     for read in reader:
         rows = slice(stop, stop := stop + len(read.steps))
-        arrays = _arrays(read, tokens[read.model], cells)
+        arrays, present = _arrays(read, tokens[read.model], cells)
+        scored[rows] = present.any(axis=1)
         for name, own in parts.items():
-            values[rows, columns[name]] = arrays[name.partition(" | ")[0]][:, own]
+            part = values[rows, columns[name]]
+            part[:] = arrays[name.partition(" | ")[0]][:, own]
+            part[~present[:, own]] = np.nan
         for flag, of_flag in zip(("tied", "inexact"), counts, strict=True):
-            of_flag[rows] = np.stack([arrays[flag][:, own].sum(axis=1) for own in cells.of_gold], 1)
+            flags = arrays[flag] & present
+            of_flag[rows] = np.stack([flags[:, own].sum(axis=1) for own in cells.of_gold], axis=1)
+    if not scored.any():
+        raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
     expected = {model: _expected(at, parts) for model, at in tokens.items()}
     items = Items(checkpoints, axes.select(PARTS), values, expected)
-    scored = items.scored.arg_true().to_numpy().astype(np.int64)
-    if not len(scored):
-        raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
-    if len(scored) < len(checkpoints):
-        items, counts = items.at(scored), counts[:, scored]
+    if not scored.all():
+        items, counts = items.at(np.flatnonzero(scored)), counts[:, scored]
     return Answers(items, cells, columns, *counts)
 
 
-def _parts(cells: Cells, *, stereotypes: bool) -> dict[str, Codes]:
+def _parts(cells: Cells, *, stereotypes: bool) -> dict[str, slice | Codes]:
     """The cells of each part, in the order of items: by part, order, sentence and prompt."""
-    own = dict(zip(LABELS, (np.arange(at.start, at.stop) for at in cells.of_gold), strict=True))
-    parts = {part_name(name, gold): cell for name in QUANTITIES for gold, cell in own.items()}
+    by_gold = dict(zip(LABELS, cells.of_gold, strict=True))
+    parts: dict[str, slice | Codes] = {
+        part_name(name, gold): own for name in QUANTITIES for gold, own in by_gold.items()
+    }
     if stereotypes:
         chosen = cells.table()["prefers"].to_numpy()
-        parts |= {part_name(PREFERS, gold): cell[chosen[cell]] for gold, cell in own.items()}
+        for gold, own in by_gold.items():
+            parts[part_name(PREFERS, gold)] = own.start + np.flatnonzero(chosen[own])
     return {name: parts[name] for name in sorted(parts)}
 
 
-def _expected(tokens: Codes, parts: Mapping[str, Codes]) -> Flags:
+def _expected(tokens: Codes, parts: Mapping[str, slice | Codes]) -> Flags:
     """(p,) the items that a model is expected to have."""
     known = np.asarray((tokens >= 0).all(axis=0))
     return np.concatenate([known[own] for own in parts.values()])
 
 
-def _arrays(read: TokenScores, tokens: Codes, cells: Cells) -> dict[str, Floats]:
-    """(c, k) the quantities of cells, NaN without a score, and the flags `tied` and `inexact`."""
+def _arrays(read: TokenScores, tokens: Codes, cells: Cells) -> tuple[dict[str, Any], Flags]:
+    """(c, k) the quantities of cells and the flags `tied` and `inexact`; which cells are scored."""
     gold = np.repeat(np.arange(len(LABELS)), [own.stop - own.start for own in cells.of_gold])
     scored = read.scored[:, tokens] & (tokens >= 0)
-    logits = np.where(scored, read.values["logit"][:, tokens], np.nan)  # (c, 3, k)
+    logits = read.values["logit"][:, tokens].astype(np.float64)  # (c, 3, k)
     _check(read, logits, scored, cells)
-    present = scored.all(axis=1)
-    logits = np.moveaxis(logits, 1, -1)
     answer = tokens[gold, np.arange(len(gold))]
-    own = {name: each[:, answer] for name, each in read.values.items()}
-    flat = {name: each.ravel() for name, each in own.items()}
-    ranks = pl.DataFrame(flat).with_columns(logprob=pl.col("logit") - pl.col("logsumexp")).select(
+    flat = {name: each[:, answer].ravel() for name, each in read.values.items()}
+    logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp")
+    ranks = pl.DataFrame(flat).with_columns(logprob=logprob).select(
         # The middle rank if all outputs have the same logit.
         rank=pl.when(everything_ties()).then(vocabulary_rank(ties="midrank"))
         .otherwise(vocabulary_rank()),
         top=unique_maximum(), tied=tied_others() > 0, inexact=~pl.col("exact"),
     )  # fmt: skip
-    jsd_p = scaled(jsd_parts(logits, gold))
-    arrays = {
-        **{name: jsd_p[..., at] for at, name in enumerate(JSD_P)},
-        **{name: ranks[name].to_numpy().reshape(present.shape) for name in ranks.columns},
-        "first": three_way_correct(logits, gold),
-    }
-    male, female = logits[..., 0], logits[..., 1]
+    male, female, _ = np.moveaxis(logits, 1, 0)
     male_first = (male > female) + 0.5 * (male == female)
-    arrays[PREFERS] = np.where(gold == 0, male_first, 1 - male_first)
-    flags = {name: arrays.pop(name) & present for name in ("tied", "inexact")}
-    return {name: np.where(present, each, np.nan) for name, each in arrays.items()} | flags
+    logits = np.moveaxis(logits, 1, -1)
+    jsd_p = scaled(jsd_parts(logits, gold))
+    return {
+        **{name: jsd_p[..., at] for at, name in enumerate(JSD_P)},
+        **{name: each.to_numpy().reshape(male.shape) for name, each in ranks.to_dict().items()},
+        "first": three_way_correct(logits, gold),
+        PREFERS: np.where(gold == 0, male_first, 1 - male_first),
+    }, np.asarray(scored.all(axis=1))
 
 
 def _check(read: TokenScores, logits: Floats, scored: Flags, cells: Cells) -> None:

@@ -44,7 +44,8 @@ class Items(NamedTuple):
     @property
     def scored(self) -> pl.Series:
         """(c,) whether a checkpoint has a value."""
-        return pl.Series(np.asarray(~np.isnan(self.values).all(axis=1)), dtype=pl.Boolean)
+        some = [not np.isnan(row).all() for row in self.values]  # no array of all values
+        return pl.Series(some, dtype=pl.Boolean)
 
     @property
     def missing(self) -> Flags:

@@ -21,7 +21,13 @@ from logitbank.analysis.frames.banks import (
     open_banks,
     prompt_sets,
 )
-from logitbank.analysis.frames.batches import ROWS, TOKEN_ROWS, Batches, batches, read_nonempty
+from logitbank.analysis.frames.batches import (
+    DENSE_ROWS,
+    TOKEN_ROWS,
+    Batches,
+    batches,
+    read_nonempty,
+)
 from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.dense import Dense
 from logitbank.analysis.frames.expected import chosen_rows, expected_rows
@@ -175,12 +181,18 @@ class Scores:
             where=self.where,
         )  # fmt: skip
 
-    def dense(self, columns: Sequence[str], *, rows: int = ROWS) -> Dense:
+    def dense(
+        self,
+        columns: Sequence[str],
+        *,
+        of_prompts: Sequence[str] | None = None,
+        rows: int = DENSE_ROWS,
+    ) -> Dense:
         """Columns of scores as arrays (checkpoint, token), of a few checkpoints at a time.
 
-        `rows` and errors are as for `frames`.
+        `of_prompts` are columns of the prompts, all if None; `rows` and errors are as for `frames`.
         """
-        return Dense(self.frames(rows=rows), columns)
+        return Dense(self.frames(rows=rows), columns, of_prompts)
 
     def map_frames(self, read: Callable[[pl.LazyFrame], T], *, rows: int) -> Iterator[T]:
         """The results of `read` for one frame after another, without frames that have no row."""

@@ -6,6 +6,7 @@ whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -186,10 +187,15 @@ class Design:
         weights /= np.maximum(orders, 1)[:, None]
         return weights
 
-    def missing(self, absent: Flags) -> Codes:
-        """(c,) how many items are missing, of flags (c, p); of a function, of one of its means."""
-        own = absent[:, self.which]
-        cells = np.stack([own[:, columns].sum(axis=1) for columns in self.columns], axis=1)
+    def missing(self, items: Items) -> Codes:
+        """(c,) how many expected items have no value; of a function, of one of its means."""
+        models = items.checkpoints["model"].to_list()
+        cells = np.zeros((len(models), len(self.columns)), np.int64)
+        for at, model in enumerate(models):  # no array of all values
+            absent = np.isnan(items.values[at, self.which])
+            if absent.any():
+                absent &= items.expected[model][self.which]
+                cells[at] = [absent[own].sum() for own in self.columns]
         if self.functions is None:
             return np.asarray(cells.sum(axis=1))
         return np.asarray(np.max([cells[:, side].sum(axis=1) for _, side in self.sides], axis=0))
@@ -266,24 +272,39 @@ class Design:
     @property
     def degrees(self) -> float:
         """Degrees of freedom of t if no item is missing."""
-        return float(self._counts(np.zeros((1, len(self.which)), bool)).degrees[0])
+        return float(self._complete.degrees[0])
 
     def _counts(self, absent: Flags) -> Counts:
+        if absent.any():
+            return self._counted(absent)
+        number, weights, corrections, counted, degrees, effective = self._complete
+        c = len(absent)
+        return Counts(
+            np.broadcast_to(number, (c, number.shape[1])),
+            np.broadcast_to(weights, (c, weights.shape[1])),
+            corrections, np.broadcast_to(counted, (c, counted.shape[1])), degrees, effective,
+        )  # fmt: skip
+
+    @cached_property
+    def _complete(self) -> Counts:
+        """The counts of a checkpoint with all items."""
+        return self._counted(np.zeros((1, len(self.which)), bool))
+
+    def _counted(self, absent: Flags) -> Counts:
         number = np.stack(
             [own.stop - own.start - absent[:, own].sum(axis=1) for own in self.columns], axis=1
         )
         weights = self.weights(number > 0)
         counted = np.zeros((len(absent), self.clusters), bool)
         corrections = []
-        rows = slice(None) if absent.any() else slice(1)
-        squares = np.zeros((len(number[rows]), self.clusters))
+        squares = np.zeros((len(number), self.clusters))
         for k, (names, sizes) in enumerate(self._sizes(absent)):
             counted[:, names] |= (sizes > 0) & (weights[:, [k]] != 0)
             with np.errstate(invalid="ignore", divide="ignore"):
-                leverage = sizes / number[rows, k][:, None]
+                leverage = sizes / number[:, [k]]
                 # Each part has the correction for its own clusters, as strata have.
-                corrections.append(np.sqrt(1 / (1 - leverage)) / number[rows, k][:, None])
-            squares[:, names] += np.nan_to_num((weights[rows, k][:, None] * leverage) ** 2)
+                corrections.append(np.sqrt(1 / (1 - leverage)) / number[:, [k]])
+            squares[:, names] += np.nan_to_num((weights[:, [k]] * leverage) ** 2)
         loads = np.sqrt(squares)
         with np.errstate(invalid="ignore", divide="ignore"):
             effective = loads.sum(axis=1) ** 2 / squares.sum(axis=1)
@@ -291,8 +312,8 @@ class Design:
         return Counts(number, weights, corrections, counted, degrees, effective)
 
     def _sizes(self, absent: Flags) -> Iterator[tuple[Codes, Codes]]:
-        """The clusters of each part, and (c, clusters) their items with a value; (1, …) if all."""
-        present = ~absent if absent.any() else np.ones((1, absent.shape[1]), bool)
+        """The clusters of each part, and (c, clusters) their items with a value."""
+        present = ~absent
         for own, (names, starts) in zip(self.columns, self.blocks, strict=True):
             yield names, np.add.reduceat(present[:, own], starts, axis=1, dtype=np.int64)
 
@@ -459,7 +480,7 @@ def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True
     tables = [pl.DataFrame(schema={**_schema(items), "at": pl.Int32})]
     for group, which in items.by_group():
         own = items.chosen(which) if items.groups else items  # no copy of all values
-        first, missing = first_of_runs(own), own.missing
+        first = first_of_runs(own)
         expected = np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool)
         for at, measure in enumerate(measures):
             design = Design(own.axes, measure)
@@ -475,7 +496,7 @@ def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True
                 **{name: pl.lit(value, pl.String) for name, value in group.items()},
                 measure=pl.lit(measure.key),
                 **row,
-                missing=pl.Series(design.missing(missing)),
+                missing=pl.Series(design.missing(own)),
                 baseline_step=items.checkpoints["step"].gather(first),
                 at=pl.lit(at),
             )

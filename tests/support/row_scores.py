@@ -39,7 +39,9 @@ class RowScores(Scores):
         asked = pl.concat(self.parts, how="diagonal_relaxed") if self.asked is None else self.asked
         return asked.lazy().select("model", *columns).unique().collect()
 
-    def dense(self, columns: Sequence[str], *, rows: int = 0) -> "RowTokens":  # type: ignore[override]
+    def dense(  # type: ignore[override]
+        self, columns: Sequence[str], *, of_prompts: Sequence[str] = (), rows: int = 0
+    ) -> "RowTokens":
         found = pl.concat(self.parts, how="diagonal_relaxed").collect()
         return RowTokens(found, found if self.asked is None else self.asked, columns, self.at_once)
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from logitbank.analysis.frames.stereoset_files import read_gold as read_gold
     from logitbank.analysis.frames.stereoset_files import read_predictions as read_predictions
     from logitbank.analysis.harness import read_harness as read_harness
-    from logitbank.analysis.harness import write_harness as write_harness
     from logitbank.analysis.prompts.scores import PromptScores as PromptScores
     from logitbank.analysis.prompts.scores import prompt_scores as prompt_scores
     from logitbank.analysis.prompts.show import PromptMoves as PromptMoves

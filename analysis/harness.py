@@ -1,10 +1,9 @@
-"""Result files of lm-evaluation-harness: read as one tidy table, and written one per checkpoint.
+"""Result files of lm-evaluation-harness as one tidy table.
 
 A file has the metrics of tasks for one model at one training step. The old layout names a
 metric `acc`, the new one `acc,none` (with the filter that was applied to the answers).
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,12 +13,9 @@ import polars as pl
 
 from logitbank.analysis.frames.input_files import read_json_object
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.results.files import replace_file, require_outside
 from logitbank.errors import UsageError
 from logitbank.store.format.limits import MAX_STEP
-from logitbank.store.format.schema import folder_name
 from logitbank.store.steps import RunStep, is_token_count, parse_name
-from logitbank.version import __version__
 
 SCHEMA = {
     "model": pl.String,
@@ -36,12 +32,6 @@ NEW_NAMES = {"ppl": "perplexity", "likelihood_difference": "likelihood_diff"}
 _CHECKPOINT_KEY = "logitbank"
 """Key of our own files that contains model, run and step."""
 _KIND = "result file of lm-evaluation-harness"
-_HIGHER_IS_BETTER = {
-    "acc": True,
-    "perplexity": False,
-    "pct_stereotype": False,
-    "likelihood_diff": False,
-}
 _RENAME = "Name the file <model>-step<number>.json."
 
 
@@ -220,98 +210,3 @@ def _metrics(values: Mapping[str, object], path: Path) -> dict[str, tuple[float,
             )
         (errors if is_error else numbers)[metric] = number
     return {name: (value, errors.get(name, math.nan)) for name, value in numbers.items()}
-
-
-def write_harness(
-    table: pl.DataFrame,
-    folder: Path | str,
-    *,
-    task: str,
-    metrics: Mapping[str, str],
-    samples: str,
-    original: str | None = None,
-) -> list[Path]:
-    """Write one file per checkpoint, in the new layout, and return the paths.
-
-    `read_harness` reads the same numbers, model, run and step from them. A release has no step and
-    is not written.
-
-    Parameters
-    ----------
-    table
-        model, run, step and the columns named by `metrics` and `samples`.
-    folder
-        Folder for the files; created if it does not exist.
-    task
-        Name of the task in the files, such as `lambada_openai`.
-    metrics
-        Metric's name in the files to column; a column `<column>_stderr` is also written.
-    samples
-        Column with the number of examples; a row with 0 is not written.
-    original
-        Column with the number of expected examples, if known.
-
-    Raises
-    ------
-    UsageError
-        A file to be written exists and has other results; nothing is written then. Or the folder
-        is a URL, or in a bank.
-    """
-    require_outside(folder)
-    folder = Path(folder)
-    documents = {}
-    for row in table.filter(pl.col("step").is_not_null(), pl.col(samples) > 0).to_dicts():
-        counts = {"effective": row[samples]}
-        if original is not None:
-            counts = {"original": row[original], **counts}
-        path = folder / _file_name(row)
-        documents[path] = {**_document(row, task, metrics), "n-samples": {task: counts}}
-        _check_replaceable(path, documents[path])
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, document in documents.items():
-        text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
-        replace_file(path, text.encode())
-    return list(documents)
-
-
-def _file_name(row: Mapping[str, Any]) -> str:
-    run = "" if row["run"] == "main" else f"-{folder_name(row['run'])}"
-    return f"results_{folder_name(row['model'])}{run}-step{row['step']}.json"
-
-
-def _document(row: Mapping[str, Any], task: str, metrics: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {"alias": task}
-    for metric, column in metrics.items():
-        values[f"{metric},none"] = finite(row[column])
-        error = finite(row.get(f"{column}_stderr"))
-        values[f"{metric}_stderr,none"] = "N/A" if error is None else error
-    return {
-        "results": {task: {name: value for name, value in values.items() if value is not None}},
-        # The numbers are logitbank's, not those of a version of the harness's own task.
-        "versions": {task: f"logitbank {__version__}"},
-        "n-shot": {task: 0},
-        "higher_is_better": {
-            task: {name: _HIGHER_IS_BETTER[name] for name in metrics if name in _HIGHER_IS_BETTER}
-        },
-        "config": {
-            "model": "logitbank",
-            "model_args": {"pretrained": row["model"], "revision": f"step{row['step']}"},
-        },
-        "model_name": row["model"],
-        _CHECKPOINT_KEY: {name: row[name] for name in CHECKPOINT},
-    }
-
-
-def finite(value: float | None) -> float | None:
-    """A number for JSON; None if it is missing, NaN or infinite."""
-    return None if value is None or value - value != 0 else float(value)
-
-
-def _check_replaceable(path: Path, document: Mapping[str, Any]) -> None:
-    """Refuse to replace a file unless it has results of the same task and checkpoint."""
-    if not path.exists():
-        return
-    existing = read_json_object(path, _KIND)
-    same_task = set(_results(existing, path)) == set(document["results"])
-    if not same_task or existing.get(_CHECKPOINT_KEY) != document[_CHECKPOINT_KEY]:
-        raise UsageError(f"{path} exists and has other results. Choose another folder.")

@@ -7,12 +7,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from logitbank.analysis.harness import document_checkpoint, read_harness, write_harness
+from logitbank.analysis.harness import document_checkpoint, read_harness
 from logitbank.errors import UsageError
-from logitbank.version import __version__
 from tests.support.paths import PUBLIC as DATA
-from tests.support.piece_cases import piece_frame
-from tests.support.row_scores import measured
 
 SAMPLES = DATA / "pythia" / "lm-evaluation-harness-samples"
 
@@ -160,79 +157,3 @@ def test_two_files_of_one_checkpoint_must_agree(tmp_path: Path) -> None:
     other = file(tmp_path / "c.json", results=metrics(acc=0.5))
     with pytest.raises(UsageError, match=r"a.json and .*c.json .* 0.25 and 0.5"):
         read_harness([one, same, other])
-
-
-def results() -> pl.DataFrame:
-    """acc, perplexity and examples, with standard errors, of four runs at two steps and the end."""
-    words = {"a": [(-1.0, 1, 0), (-2.0, 1, 0)], "b": [(-0.1, 2, 0)], "c": [(-1 / 3, 1, 0)]}
-    frames = [
-        piece_frame(words, step=step, model=model, run=run)
-        for model in ("org/one,two=2", "x")
-        for run in ("main", "seed 1")
-        for step in (0, 1000, None)
-    ]
-    key = ["model", "run", "step"]
-    acc, perplexity = (
-        rows.select(*key, **{name: "value", f"{name}_stderr": "stderr"}, examples="items")
-        for (name,), rows in measured("lambada", *frames).measures.group_by(
-            "measure", maintain_order=True
-        )
-    )
-    return acc.join(perplexity, on=[*key, "examples"], nulls_equal=True)
-
-
-METRICS = {"acc": "acc", "perplexity": "perplexity"}
-
-
-def test_exported_files_read_back_to_the_same_numbers(tmp_path: Path) -> None:
-    table = results()
-    paths = write_harness(
-        table, tmp_path / "r", task="lambada_openai", metrics=METRICS, samples="examples"
-    )
-    assert len(paths) == 8, "a release has no step"
-    assert {p.name for p in paths} >= {"results_x-step0.json", "results_x-seed%201-step1000.json"}
-    again = read_harness(paths)
-    known = table.filter(pl.col("step").is_not_null()).sort("model", "run", "step")
-    for metric in METRICS:
-        rows = again.filter(pl.col("metric") == metric)
-        assert (
-            rows.select("model", "run", "step").rows()
-            == known.select("model", "run", "step").rows()
-        )
-        assert rows["value"].to_list() == known[metric].to_list()
-        assert rows["stderr"].to_list() == known[f"{metric}_stderr"].to_list()
-
-
-def test_the_harness_finds_exported_files_and_makes_its_table_of_them(tmp_path: Path) -> None:
-    """By its own functions, which its command line and others' scripts call."""
-    pytest.importorskip("lm_eval")
-    from lm_eval.utils import get_results_filenames, make_table
-
-    table = results().filter(pl.col("model") == "x", pl.col("run") == "main")
-    row = table.filter(pl.col("step") == 0).row(0, named=True)
-    (path, _) = write_harness(
-        table, tmp_path, task="lambada_openai", metrics=METRICS, samples="examples"
-    )
-    assert get_results_filenames([str(path)]) == [str(path)]
-    lines = make_table(json.loads(path.read_text())).splitlines()
-    assert len(lines) == 2 + 2
-    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-    assert cells[:6] == ["lambada_openai", f"logitbank {__version__}", "none", "0", "acc", "↑"]
-    assert cells[6:] == [f"{row['acc']:.4f}", "±", f"{row['acc_stderr']:.4f}"]
-
-
-def test_files_with_other_results_are_not_replaced(tmp_path: Path) -> None:
-    table = results()
-    table = table.filter(pl.col("model") == "x", pl.col("step") == 0).head(1)
-    for _ in range(2):  # the same task of the same checkpoint is replaced
-        write_harness(table, tmp_path, task="one", metrics={"acc": "acc"}, samples="examples")
-    (path,) = tmp_path.iterdir()
-    document = json.loads(path.read_text())
-    assert document["n-samples"]["one"] == {"effective": 3}
-    assert document["config"]["model_args"] == {"pretrained": "x", "revision": "step0"}
-    assert read_harness([path], task="one")["value"].to_list() == [2 / 3]
-    for other in (path, file(path, results={"other": {"acc": 1}})):
-        before = other.read_text()
-        with pytest.raises(UsageError, match="results_x-step0.json exists"):
-            write_harness(table, tmp_path, task="other", metrics={"acc": "acc"}, samples="examples")
-        assert path.read_text() == before

@@ -191,6 +191,11 @@ def test_a_task_of_the_bank_is_a_performance(
     values = logitbank.lm_eval(own).result.lm_eval["value"].to_list()
     assert found.tradeoff["performance"].to_list() == values
     assert found.settings["metric"] == "lm-eval:inputs accuracy"
+    logitbank.lm_eval(own, bootstrap=0, save_results=str(tmp_path / "results"))
+    files = logitbank.tradeoff(own, performance=[str(tmp_path / "results")]).result
+    same = ["model", "run", "step", "performance", "delta"]
+    assert files.tradeoff.select(same).equals(found.tradeoff.select(same))
+    assert files.settings["metric"] == "inputs accuracy"
     with pytest.raises(UsageError, match="one task of the banks, or result files"):
         logitbank.tradeoff(own, performance=[name, "results"])
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from logitbank.store import Bank, repair, verify
-from tests.support.marks import whole
+from tests.support.marks import long, whole
 from tests.support.paths import ROOT
 from tests.support.small_banks import block_data, new_bank, spec
 
@@ -37,6 +37,7 @@ def output(work: str, *arguments: object) -> str:
         ("describe", 1),
         whole("write", 11),
         whole("rescore", 11),
+        long("rescore", 3),
         *(whole(command, 13) for command in ("push", "pull", "merge", "shrink", "apply", "repair")),
     ],
 )

@@ -21,6 +21,7 @@ from tests.support.small_banks import (
     TOKENIZER,
     Query,
     QuerySet,
+    flip,
     logits,
     new_bank,
     prompt_table,
@@ -175,13 +176,6 @@ def written(call: Call, bank: Bank, out: Path) -> tuple[int, str, str, str]:
     """Exit code, stdout, stderr and the page, as it reads."""
     code, printed, error = call("report", bank.path, "--out", out, "--bootstrap", "0")
     return code, printed, error, html.unescape(re.sub("</?code>", "`", out.read_text()))
-
-
-def flip(file: Path) -> Path:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-    return file
 
 
 def report_problems(page: str) -> str:

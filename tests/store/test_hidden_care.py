@@ -19,7 +19,7 @@ from tests.support.hidden_banks import (
     states,
     true_logprobs,
 )
-from tests.support.small_banks import QUERIES, new_bank, recommit, rewrite
+from tests.support.small_banks import QUERIES, flip, new_bank, recommit, rewrite
 
 
 @pytest.fixture
@@ -49,9 +49,7 @@ FLIPS = ("weight/c/0/0", "bias/c/0", "weight/zarr.json", "zarr.json")
 @pytest.mark.parametrize("name", FLIPS)
 def test_a_changed_byte_of_a_head_is_named_and_never_read(bank: Bank, name: str) -> None:
     file = bank.path / "heads" / compute_digest(0) / name
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    flip(file)
     (deposit, _) = bank.deposits()
     for tokens in (None, [2]):
         with pytest.raises(DamagedError, match="heads/"):

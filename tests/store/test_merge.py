@@ -32,6 +32,7 @@ from tests.support.small_banks import (
     TOKENIZER,
     block_data,
     fill,
+    flip,
     new_bank,
     prompt_table,
     recommit,
@@ -395,9 +396,7 @@ def test_a_damaged_source_is_refused_before_anything_is_copied(tmp_path: Path, n
     fill(damaged, spec(0))
     deposit = fill(damaged, spec(1))
     file = deposit.path / name
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    flip(file)
     with pytest.raises(DamagedError, match=r"damaged/.*\bchanged\b"):
         merge(tmp_path / "new", sound.path, damaged.path)
     assert not (tmp_path / "new").exists()

@@ -10,7 +10,7 @@ import pytest
 from logitbank.store import Bank, Deposit, OptionTokens, repair, rescore, verify
 from tests.support import small_banks
 from tests.support.marks import long, whole
-from tests.support.small_banks import block_data, new_bank, spec
+from tests.support.small_banks import block_data, flip, new_bank, spec
 
 STRIDES = [
     401,
@@ -83,9 +83,7 @@ def test_a_damaged_deposit_is_removed_and_made_again_bit_for_bit(
     own, other = deposit(bank, step), deposit(bank, 1 - step)
     before = {p: p.read_bytes() for p in other.path.rglob("*") if p.is_file()}
     file = own.path / names[step]
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    flip(file)
     damage = verify(bank)
     assert damage
     assert repair(bank, damage).removed == (str(own.path.relative_to(bank.path)),)

@@ -31,6 +31,7 @@ from tests.support.small_banks import (
     QUERIES,
     TOKENIZER,
     VOCAB,
+    flip,
     new_bank,
     prompt_table,
     recommit,
@@ -54,12 +55,6 @@ def deposit_folder(bank: Bank, step: int) -> Path:
 
 def problems(bank: Bank) -> list[tuple[str, str]]:
     return [(damage.path, damage.problem) for damage in verify(bank)]
-
-
-def flip(path: Path, offset: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
 
 
 def test_sound_bank_has_no_damage_and_every_object_is_read(tmp_path: Path) -> None:
@@ -106,7 +101,7 @@ def remove(file: Path) -> None:
 
 BREAK: dict[str, Callable[[Path], object]] = {
     "missing": remove,
-    "changed": lambda file: flip(file, file.stat().st_size // 2),
+    "changed": flip,
     "foreign": lambda file: file.with_name("note.txt").write_text("mine"),
 }
 

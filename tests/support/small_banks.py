@@ -101,6 +101,14 @@ def fill(
     return writer.deposit
 
 
+def flip(path: Path, at: int | None = None) -> Path:
+    """Flip the last bit of a byte of a file, by default of the one in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    path.write_bytes(data)
+    return path
+
+
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a document, and give it the digest that it has then, as who made it so would."""
     document = json.loads(path.read_text())

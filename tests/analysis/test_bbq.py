@@ -213,3 +213,75 @@ def by_hand(row: dict[str, Any], chosen: int) -> tuple[str, str]:
         return "biased" if is_target == (row["question_polarity"] == "neg") else "other"
 
     return kind(chosen), kind(row["label"])
+
+
+CATEGORIES = (
+    "Age", "Disability_status", "Nationality", "Physical_appearance", "Religion",
+    "Sexual_orientation",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("category", "unbiased"), [*((name, False) for name in CATEGORIES), ("Age", True)]
+)
+def test_scores_are_those_of_the_harness_for_the_same_answers(
+    category: str, unbiased: bool, tmp_path: Path
+) -> None:
+    """By its own task, whose further wordings of the unknown answer are improbable here.
+
+    Without a biased answer, it has a bias score of 0, and ours is −1.
+    """
+    pytest.importorskip("lm_eval")
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    from logitbank.harness import BankLM, quiet
+
+    if not (archive := PUBLIC / "bbq" / "data.zip").is_file():
+        pytest.skip(f"needs {archive}")
+    with zipfile.ZipFile(archive) as files:
+        lines = files.read(f"{category}.jsonl").decode().splitlines()[::5]
+    # A question that is there again has another wording of the unknown answer.
+    texts = [(row["context"], row["question"]) for row in map(json.loads, lines)]
+    lines = [line for at, line in enumerate(lines) if texts.index(texts[at]) == at]
+    path = tmp_path / f"{category}.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    own = Path(lm_eval.__file__).parent / "tasks" / "bbq" / "bbq_multiple_choice.yaml"
+    (tmp_path / "bbq_own.yaml").write_text(
+        json.dumps({
+            "include": str(own), "tag": None, "task": "bbq_own", "dataset_path": "json",
+            "dataset_name": None, "dataset_kwargs": {"data_files": {"test": str(path)}},
+        })
+    )  # fmt: skip
+    prompts = bbq(file=str(path)).prompts
+    rng = np.random.default_rng(len(lines))
+    answers, rows = dict[tuple[str, str], tuple[float, bool]](), []
+    for prompt in prompts:
+        place = {"model": "m", "run": "main", "step": 0, "prompt_id": prompt.id, "piece": 0,
+                 "answer": prompt.answer, **prompt.columns}  # fmt: skip
+        for option, draw in zip(prompt.options, rng.normal(size=3), strict=True):
+            chosen = answers.setdefault(
+                (prompt.text, option.text),
+                (-5.0 - abs(draw) - 50 * (unbiased and option.label == "biased"), False),
+            )
+            rows.append({**place, "option": option.label, "logprob": chosen[0]})
+
+    class Drawn(BankLM):
+        def loglikelihood(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
+            return [answers.get(request.args, (-99.0, False)) for request in requests]
+
+    with quiet():
+        found = lm_eval.simple_evaluate(
+            Drawn.of({}, bank="drawn"), tasks=["bbq_own"], bootstrap_iters=0,
+            task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
+        )  # fmt: skip
+    theirs = found["results"]["bbq_own"]
+    table = measures_table(read_items(scores_of(pl.DataFrame(rows))), MEASURES)
+    ours = dict(table.filter(category="all").select("measure", "value").rows())
+    for context, name in (("amb", "ambiguous contexts"), ("disamb", "disambiguated contexts")):
+        assert ours[f"accuracy, {name}"] == pytest.approx(theirs[f"accuracy_{context},none"])
+        score = ours[f"bias_score, {name}"]
+        assert theirs[f"{context}_bias_score,none"] == pytest.approx(0 if unbiased else score)
+        if unbiased:
+            wrong = 1 - ours[f"accuracy, {name}"] if context == "amb" else 1
+            assert score == pytest.approx(-wrong)

@@ -40,7 +40,7 @@ SCHEDULES = {
 }
 SIZE, POWER, COVERAGE = 0.06, 0.9, 0.9
 RUNS, EXAMPLES = (25, 5, 3), 60
-TEMPLATES = (3, 4, 8, 20)
+TEMPLATES = (4, 8, 20)
 MODELS = {
     "runs differ, examples do not": (1.0, 0.0),
     "runs explain most of the variance": (0.5, 0.3),

@@ -23,7 +23,7 @@ from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.differences import last_checkpoints
 from logitbank.analysis.results.series import Row, about, missing_text, series_name
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.runs_mean import FEWEST_RUNS, runs_mean
+from logitbank.analysis.stats.runs_mean import runs_mean
 from logitbank.analysis.stats.summary import ALL, Branch, Design, last_of_runs, summarise
 from logitbank.wording import counted
 
@@ -31,6 +31,8 @@ COLUMN = "template"
 """The column of prompts that names their template."""
 MOST = 100
 """Most templates of a prompt set; a column of more has a text of each prompt."""
+FEWEST_TEMPLATES = 4
+"""Minimum number of templates of an interval: that of three contains the truth in 92.7 %."""
 _KEYS = [*CHECKPOINT, "prompts"]
 TEMPLATES = {
     "model": pl.String, "run": pl.String, "step": pl.Int64,
@@ -141,8 +143,10 @@ def templates_mean(templates: Sequence[Template], measure: Measure) -> dict[str,
         largest=abs(measure.scale) if measure.share else None,
         degrees_of_examples=min(each.degrees for each in templates),
     )
+    enough = len(templates) >= FEWEST_TEMPLATES
+    low, high = (found.low, found.high) if enough else (float("nan"), float("nan"))
     return {
-        "value": found.value, "low": found.low, "high": found.high,
+        "value": found.value, "low": low, "high": high,
         "sd": float(score.value.std(ddof=1)), "templates": len(templates), "clusters": clusters,
     }  # fmt: skip
 
@@ -173,9 +177,9 @@ def template_findings(family: Family, tables: Mapping[str, pl.DataFrame]) -> Ite
     for row in table.filter(template=ALL).iter_rows(named=True):
         where = f", {row['prompts']}" if several else ""
         of_model = f"{series_name(row)}: " if models > 1 else ""
-        few = row["templates"] < FEWEST_RUNS
+        few = row["templates"] < FEWEST_TEMPLATES
         apart = (
-            f"interval: needs {FEWEST_RUNS} templates"
+            f"interval: needs {FEWEST_TEMPLATES} templates"
             if few
             else f"standard deviation between templates {formatted(row['sd'], measure.form)}"
         )

@@ -119,8 +119,8 @@ def test_the_interval_is_that_of_items_and_templates(
 
 def test_a_change_of_order_between_templates_is_said(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "b")
-    queries = add_prompts(bank, "abc")
-    shares = {"one": (30, 20, 10), "two": (20, 25, 10)}
+    queries = add_prompts(bank, "abcd")
+    shares = {"one": (30, 20, 10, 20), "two": (20, 25, 10, 20)}
     for model, right in shares.items():
         odds = np.array([[1.0 if i < n else -1.0 for i in range(SENTENCES)] for n in right])
         deposit(bank, queries, odds, model, 8)
@@ -129,9 +129,9 @@ def test_a_change_of_order_between_templates_is_said(tmp_path: Path) -> None:
     found = {(r["model"], r["template"]): r["value"] for r in table.iter_rows(named=True)}
     assert {key: value for key, value in found.items() if key[1] != "all"} == {
         (model, name): n / SENTENCES
-        for model, right in shares.items() for name, n in zip("abc", right, strict=True)
+        for model, right in shares.items() for name, n in zip("abcd", right, strict=True)
     }  # fmt: skip
-    assert found["one", "all"] == pytest.approx(60 / 120)
+    assert found["one", "all"] == pytest.approx(80 / 160)
     (order,) = [str(each) for each in study.findings if "order" in each.text]
     assert order == (
         "Accuracy: the order of both models changes between templates. one minus two is "
@@ -139,13 +139,13 @@ def test_a_change_of_order_between_templates_is_said(tmp_path: Path) -> None:
     )
     (mean,) = [each for each in study.findings if each.text.startswith("one: Accuracy, mean over")]
     assert (mean.n, mean.note) == (
-        "3 templates × 40 prompts",
-        "standard deviation between templates 25.0%",
+        "4 templates × 40 prompts",
+        "standard deviation between templates 20.4%",
     )
     assert 0 < mean.low < 0.5 < mean.high < 1  # type: ignore[operator]
 
 
-def test_two_templates_are_too_few_for_an_interval(tmp_path: Path) -> None:
+def test_fewer_than_four_templates_are_too_few_for_an_interval(tmp_path: Path) -> None:
     """GEST's two of causal models: the mean is that of the family's table."""
     study = gest(gest_cases.make_bank(tmp_path / "b"))
     table = study.tables["templates"].filter(run="seed1")
@@ -157,7 +157,7 @@ def test_two_templates_are_too_few_for_an_interval(tmp_path: Path) -> None:
     assert np.isnan(whole["low"])
     assert np.isfinite(table["low"].tail(2).to_list()).all()
     noted = [each.note for each in study.findings if "mean over templates" in each.text]
-    assert noted == ["interval: needs 3 templates"] * 2
+    assert noted == ["interval: needs 4 templates"] * 2
 
 
 def test_prompts_of_one_template_or_of_one_each_have_no_table(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_prompts_of_one_template_or_of_one_each_have_no_table(tmp_path: Path) ->
         assert "templates" not in options(bank).tables
 
 
-def test_coverage_of_three_to_twenty_templates() -> None:
+def test_coverage_of_four_to_twenty_templates() -> None:
     """The short form of `python -m bench errors`: three standard errors of 200 data sets."""
-    for rate in templates_coverage((3, 4, 8, 20), data_sets=200):
+    for rate in templates_coverage((4, 8, 20), data_sets=200):
         assert rate.share >= 0.93 - 3 * rate.error, rate

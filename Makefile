@@ -12,6 +12,7 @@
 #             in random order, with other releases of transformers, and with Python 3.12
 #             (UV_PYTHON names another one) and its newer packages; half an hour
 # make docs   the site in build/docs/index.html; a broken link is an error
+# make gallery  draw every chart of the documentation again
 # make demo   train the demo's models, fill a bank and write its report, in demo/
 # make real   the same with SmolLM2-135M and a BERT, fine-tuned here; ten minutes
 # make bench  measure the figures of docs/benchmarks.md again, beside the last release
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 TESTS := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10
 READY := $(VENV)/.ready
 
-.PHONY: help dev check test whole test-all anywhere docs long demo real bench clean
+.PHONY: help dev check test whole test-all anywhere gallery docs long demo real bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -58,6 +59,9 @@ test-all: $(READY)
 anywhere: $(READY)
 	$(BIN)/python scripts/anywhere.py
 
+gallery: $(READY)
+	$(BIN)/python -m docs.gallery
+
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -n -b html docs build/docs
 
@@ -75,4 +79,4 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) build demo real docs/_gallery docs/_commands.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo real docs/_commands.md docs/commands *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -21,7 +21,6 @@ from logitbank.engine.workers.events import Event
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from commands import FOLDER, command_pages, commands_list, prompt_sets_table  # noqa: E402
-from gallery import gallery  # noqa: E402
 
 _SHORT = {
     stringify_annotation(ArrayLike, "smart"): "ArrayLike",
@@ -29,7 +28,6 @@ _SHORT = {
     "<factory>": "...",
     "<function <lambda>>": "...",
 }
-GALLERY = HERE / "_gallery"
 
 project = "logitbank"
 author = "the logitbank authors"
@@ -68,16 +66,14 @@ html_math_renderer = "mathml"
 
 
 def write_included(_: Sphinx) -> None:
-    """Write the pages that are made from commands, prompt sets, charts and the source."""
+    """Write the pages that are made from commands and prompt sets."""
     pages = {HERE / FOLDER / name: text for name, text in command_pages().items()}
     for path in set((HERE / FOLDER).glob("*.md")) - set(pages):
         path.unlink()
-    for folder in (HERE / FOLDER, GALLERY):
-        folder.mkdir(exist_ok=True)
+    (HERE / FOLDER).mkdir(exist_ok=True)
     included = {
         HERE / "_commands.md": commands_list(),
         HERE / "_prompt_sets.md": prompt_sets_table(),
-        GALLERY / "figures.md": gallery(GALLERY),
     }
     for path, content in (included | pages).items():
         if not path.is_file() or path.read_text() != content:  # a new file time rebuilds the page

@@ -1,7 +1,8 @@
-"""Every chart of every analysis, for the page of figures."""
+"""Every chart of every analysis, for the page of figures: `make gallery` draws them again."""
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -96,8 +97,8 @@ CASES: dict[str, Case] = {
 """A study for each command."""
 
 
-def gallery(folder: Path) -> str:
-    """Draw every chart as an SVG into a folder, and return a page in Markdown."""
+def gallery(folder: Path | None = None) -> str:
+    """A page in Markdown with every chart, and these as SVG in the folder, if there is one."""
     lines = []
     for command, (source, make, study) in CASES.items():
         file = command.replace(" ", "-")
@@ -105,11 +106,12 @@ def gallery(folder: Path) -> str:
             make(Path(temporary))
             charts = study(Path(temporary)).charts
         lines += [f"## {command.removeprefix('analyze ')}", ""]
-        lines += [f"[`logitbank {command}`](commands/{file}.md), {source}.", ""]
+        lines += [f"`logitbank {command}`, {source}.", ""]
         for name, spec in paper_specs(charts, WIDTHS["double"]).items():
-            svg = vl_convert.vegalite_to_svg(spec)
-            (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")
-            lines += [f"![{name}](_gallery/{file}-{name}.svg)", ""]
+            if folder is not None:
+                svg = vl_convert.vegalite_to_svg(spec)
+                (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")
+            lines += [f"![{name}]({file}-{name}.svg)", ""]
             lines += [f"`{name}`: {chart_caption(charts[name])}", ""]
     return "\n".join(lines)
 
@@ -118,3 +120,10 @@ def _filter(folder: Path) -> Path:
     path = folder / "filter.safetensors"
     logitbank.analysis.debias_train(folder / "debias.zarr", prompts="unqover-gender", k=6, out=path)
     return path
+
+
+if __name__ == "__main__":
+    FOLDER = Path(__file__).parent / "_gallery"
+    rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    (FOLDER / "figures.md").write_text(gallery(FOLDER), encoding="utf-8")

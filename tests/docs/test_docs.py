@@ -175,14 +175,18 @@ def test_the_table_of_prompt_sets_is_that_of_the_source() -> None:
     assert (DOCS / "_prompt_sets.md").read_text() == table, "run make docs, and commit the file"
 
 
-def test_the_page_of_figures_has_charts_of_every_analysis(tmp_path: Path) -> None:
-    cases = runpy.run_path(str(DOCS / "gallery.py"))["CASES"]
+@pytest.mark.whole
+def test_the_page_of_figures_is_that_of_the_source() -> None:
+    """Charts of the demo may differ in a digit elsewhere, because its models are trained."""
+    made = runpy.run_path(str(DOCS / "gallery.py"))
     paths = {" ".join(words[1:]) for words, _ in every_command()}
     analyses = {path for path in paths if path.startswith("analyze ")}
-    assert set(cases) == {*analyses, "debias compare"} - {"analyze all"}
-    _, make, study = cases["debias compare"]
-    make(tmp_path)
-    assert study(tmp_path).charts
+    assert set(made["CASES"]) == {*analyses, "debias compare"} - {"analyze all"}
+    page = (DOCS / "_gallery" / "figures.md").read_text(encoding="utf-8")
+    now, stored = (re.sub(r"\d[\d,.]*", "0", text) for text in (made["gallery"](), page))
+    assert stored == now, "run make gallery, look at the charts, and commit them"
+    files = set(re.findall(r"\]\(([^)]+\.svg)\)", page))
+    assert files == {path.name for path in (DOCS / "_gallery").glob("*.svg")}
 
 
 def test_the_walk_of_extract_is_that_of_the_source() -> None:

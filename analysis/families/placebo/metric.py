@@ -20,7 +20,7 @@ from logitbank.errors import UsageError
 
 EDITS = ("original", "target", "placebo")
 WINOBIAS = ("sentence_id", "asked", "occupation", "gender", "order", "paired")
-"""Columns of WinoBias that tell its versions and orders apart."""
+"""Columns of WinoBias that distinguish its versions and orders."""
 
 
 def placebo_items(scores: Scores) -> Items:

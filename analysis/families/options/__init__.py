@@ -109,7 +109,6 @@ FAMILY = Family(
     screen={
         "answers": columns("prompt_set accuracy low high prompts tied missing"),
         "shares": columns("prompt_set option option_probability low high probability rank prompts"),
-        "neighbours": columns("prompt_set compared previous next nearest_step nearest misplaced"),
         "groups": columns("prompt_set score option group minus value low high prompts"),
         "curves": columns("prompt_set measure value low high prompts"),
     },

@@ -77,7 +77,6 @@ def findings(result: OptionScores) -> list[Finding]:
     return [
         *groups,
         *([first] if first else []),
-        *_misplaced(result.neighbours),
         *found,
         *_limits(result),
     ]
@@ -124,20 +123,6 @@ def _sides(table: pl.DataFrame) -> Callable[[Row], str]:
         return f"{first:,} {row['group']} and {others}{missing_text(row['missing'])}"
 
     return text
-
-
-def _misplaced(table: pl.DataFrame) -> Iterator[Finding]:
-    """Checkpoints that are nearer to a distant step than to their neighbours."""
-    several = table["prompt_set"].n_unique() > 1
-    for row in table.filter("misplaced").iter_rows(named=True):
-        where = f"{row['prompt_set']}, " if several else ""
-        nearer = min(row[side] for side in ("previous", "next") if row[side] is not None)
-        yield Finding(
-            text=f"{where}{series_name(row)} {step_name(row['step'])} may be another checkpoint: "
-            f"it is nearest to {step_name(row['nearest_step'])}, Jensen–Shannon divergence (nats)",
-            value=row["nearest"], n=counted(row["compared"], "vocabulary row"), form=".3g",
-            baseline=f"{formatted(nearer, '.3g')} to the nearer neighbour", **about(row),
-        )  # fmt: skip
 
 
 class _Move(NamedTuple):

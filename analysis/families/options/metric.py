@@ -18,10 +18,8 @@ from logitbank.analysis.families.options.tables import (
     CHECKPOINTS,
     CURVES,
     GROUPS,
-    NEIGHBOURS,
     SHARES,
     Answers,
-    Row,
     RowValues,
     accuracy_changes,
     answer_measures,
@@ -29,11 +27,9 @@ from logitbank.analysis.families.options.tables import (
     as_table,
     curve_tables,
     divided,
-    evenly_spaced,
     group_items,
     group_table,
     is_correct,
-    neighbour_rows,
     option_items,
     read_answers,
     share_table,
@@ -46,7 +42,6 @@ from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, co
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.neighbours import js_divergences
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Deposit
 from logitbank.store.steps import Step, in_order
@@ -54,14 +49,11 @@ from logitbank.wording import checkpoint_name
 
 ROWS = 128
 """Vocabulary rows that are in memory at once: those of an inner chunk."""
-COMPARED_ROWS = 4
-"""Most vocabulary rows that are compared between checkpoints: of 154 with 50,304 entries, the pairs
-take 7 s a row, and entropy 0.5 s."""
 _PLACE = ["prompt_id", "order_seed", "option", "piece"]
 _PROMPT = ["prompt_id", "order_seed"]
 SCHEMAS = {
     "measures": {}, "shares": SHARES, "answers": ANSWERS, "curves": CURVES,
-    "checkpoints": CHECKPOINTS, "neighbours": NEIGHBOURS, "groups": GROUPS,
+    "checkpoints": CHECKPOINTS, "groups": GROUPS,
 }  # fmt: skip
 
 
@@ -88,11 +80,6 @@ class OptionScores(Result):
     `top1_agreement`."""
     change_points: pl.DataFrame
     """Change points of accuracy, by prompt set, model and run."""
-    neighbours: pl.DataFrame
-    """One row per checkpoint and prompt set of runs whose full rows were read: `compared` (how many
-    rows); `previous` and `next`, the mean Jensen–Shannon divergence (nats) from the checkpoint
-    before and after; nearest_step and `nearest`, the same of the nearest checkpoint; and whether
-    the checkpoint is `misplaced`."""
     checkpoints: pl.DataFrame
     """One row per checkpoint and prompt set: prompts that have every score, those missing,
     answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
@@ -195,7 +182,6 @@ def option_scores(
         answers=answers,
         curves=concat_sorted(tables["curves"]),
         change_points=accuracy_changes(answers),
-        neighbours=concat_sorted(tables["neighbours"]),
         checkpoints=concat_sorted(tables["checkpoints"]),
         groups=pl.concat(tables["groups"]),
         score=score,
@@ -237,9 +223,6 @@ def _run_tables(
     yield "answers", answer_table(measures, answers, prompts)
     if group_by is not None:
         yield "groups", group_table(gather_items(grouped), prompts, group_by)
-    if entropy and all(full.values()):
-        head: Row = {"model": scores.model, "run": scores.run, "prompt_set": prompts}
-        yield "neighbours", neighbours_by_rows(run, head)
 
 
 def read_items(source: Scores) -> Items:
@@ -336,30 +319,6 @@ def read_positions(prompt_set: str, table: pl.DataFrame, deposits: Sequence[Depo
         table.filter(is_correct(table.columns)).select("prompt_id", "query_set", "row", "token"),
         by_step,
     )  # fmt: skip
-
-
-def neighbours_by_rows(run: Positions, head: Row) -> pl.DataFrame:
-    """Rows of `neighbours` of a run whose checkpoints keep full rows.
-
-    A checkpoint that lacks one of the compared rows has none. One row of all checkpoints is in
-    memory at once.
-    """
-    every = run.rows.select("query_set", "row").unique().sort("query_set", "row")
-    rows = every[evenly_spaced(len(every), COMPARED_ROWS)].rows()
-    at = {(step, d.query_set): d for step, own in run.deposits.items() for d in own}
-    committed = {key: deposit.committed_rows() for key, deposit in at.items()}
-    steps = [
-        step
-        for step in run.deposits
-        if all((step, name) in at and committed[step, name][row] for name, row in rows)
-    ]
-    sums = np.zeros((len(steps), len(steps)))
-    for name, row in rows if steps else []:
-        logprobs = [at[step, name].logprobs([row], normalised=True) for step in steps]
-        p = np.exp(np.concatenate(logprobs, dtype=np.float64))
-        sums += js_divergences(p / p.sum(axis=1, keepdims=True))
-    about = head | {"compared": len(rows)}
-    return neighbour_rows(about, steps, sums / len(rows))
 
 
 def entropies(logprobs: ArrayLike) -> NDArray[np.float64]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from logitbank.analysis.families.options import FAMILY, Score
 from logitbank.analysis.frames.codes import Codes, Groups, distinct, numbers_among
@@ -20,11 +19,9 @@ from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.results.curve import change_table, courses_of
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.neighbours import misplaced
 from logitbank.analysis.stats.summary import BASELINE, summarise
 from logitbank.errors import UsageError
 
-Row = dict[str, object]
 _KEYS = {"model": pl.String(), "run": pl.String(), "step": pl.Int64(), "prompt_set": pl.String()}
 SHARES = pl.Schema(
     {
@@ -50,13 +47,6 @@ CHECKPOINTS = pl.Schema(
     {
         **_KEYS, "prompts": pl.Int64(), "missing": pl.Int64(), "answered": pl.Int64(),
         "full_rows": pl.Boolean(),
-    }
-)  # fmt: skip
-NEIGHBOURS = pl.Schema(
-    {
-        **_KEYS, "compared": pl.Int64(), "previous": pl.Float64(),
-        "next": pl.Float64(), "nearest_step": pl.Int64(), "nearest": pl.Float64(),
-        "misplaced": pl.Boolean(),
     }
 )  # fmt: skip
 GROUPS = pl.Schema(
@@ -184,43 +174,6 @@ def accuracy_changes(answers: pl.DataFrame) -> pl.DataFrame:
     """The change points of accuracy, for each prompt set, model and run."""
     keys = ["model", "run", "prompt_set"]
     return change_table(courses_of(answers, keys, "accuracy"), keys)
-
-
-def evenly_spaced(total: int, most: int) -> NDArray[np.int64]:
-    """Indices of at most `most` of `total` items, the first and the last among them.
-
-    >>> evenly_spaced(9, 3).tolist(), evenly_spaced(2, 3).tolist()
-    ([0, 4, 8], [0, 1])
-    """
-    return np.unique(np.linspace(0, total - 1, min(most, total)).astype(np.int64))
-
-
-def neighbour_rows(
-    head: Mapping[str, object], steps: Sequence[int | None], divergences: Floats
-) -> pl.DataFrame:
-    """Rows of `NEIGHBOURS` for the checkpoints of a run, from their divergences (c, c).
-
-    `head` has the other columns. A single checkpoint has no rows.
-    """
-    if len(steps) < 2:
-        return pl.DataFrame(schema=NEIGHBOURS)
-    others = divergences + np.diag(np.full(len(steps), np.inf))
-    successive = np.diagonal(divergences, offset=1).tolist()
-    number = pl.Series(steps, dtype=pl.Int64)
-    wrong = misplaced(divergences)
-    return pl.DataFrame(
-        {
-            "step": number,
-            "previous": [None, *successive],
-            "next": [*successive, None],
-            "nearest_step": number.gather(others.argmin(axis=1)),
-            "nearest": others.min(axis=1),
-            "misplaced": np.isin(np.arange(len(steps)), wrong),
-        }
-    ).select(
-        pl.col(name) if name not in head else pl.lit(head[name]).cast(dtype).alias(name)
-        for name, dtype in NEIGHBOURS.items()
-    )
 
 
 class _Labelled(NamedTuple):

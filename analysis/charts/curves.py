@@ -424,8 +424,9 @@ def interval_caption(
     what: str = "95% confidence intervals",
     *,
     band: tuple[str, str] = ("low", "high"),
+    of_dots: bool = False,
 ) -> str:
-    """The sentence about the intervals that `curves` draws of a table; no text without any.
+    """The sentence about the intervals that `curves` or `dots` draw of a table; none without any.
 
     >>> one = pl.DataFrame({"model": "m", "run": "main", "step": [1], "low": 0.1, "high": 0.3})
     >>> both = pl.concat([one, one.with_columns(step=pl.lit(2, pl.Int64))])
@@ -435,7 +436,13 @@ def interval_caption(
     ''
     """
     known = table.filter(pl.all_horizontal(pl.col(band).is_finite().fill_null(False)))
-    return "" if known.is_empty() else f"{'Bands' if _has_course(table) else 'Bars'}: {what}."
+    shape = "Bands" if _has_course(table) and not of_dots else "Bars"
+    return "" if known.is_empty() else f"{shape}: {what}."
+
+
+def caption_of(*sentences: str) -> str:
+    """Sentences of a caption, without the empty ones."""
+    return " ".join(filter(None, sentences))
 
 
 def _has_course(table: pl.DataFrame) -> bool:

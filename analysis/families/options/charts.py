@@ -89,7 +89,8 @@ def _groups(table: pl.DataFrame) -> dict[str, Chart]:
 
 def _bands(table: pl.DataFrame, result: OptionScores) -> str:
     clusters = ", clustered by sentence_id" * (table["prompt_set"][0] in result.clustered)
-    return f"Bands: 95% confidence intervals over prompts{clusters}."
+    over = f"over prompts{clusters}"
+    return interval_caption(table, f"95% confidence intervals {over}") or f"Means {over}."
 
 
 def _accuracy(table: pl.DataFrame, changes: pl.DataFrame, bands: str) -> Chart:

@@ -3,7 +3,12 @@
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import curves, stacked
+from logitbank.analysis.charts.curves import (
+    caption_of,
+    curves,
+    interval_caption,
+    stacked,
+)
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families.placebo import CHANGED, ODDS
@@ -29,8 +34,9 @@ def charts(result: Measured) -> dict[str, Chart]:
         curves(table.filter(kind=kind), axis, measure, group="edit", colors=COLORS)
         for kind, measure in PANELS.items()
     ]
-    caption = (
-        "Share of pairs whose answer an edit changes, and the absolute change of log-odds. Bands: "
-        f"95% confidence intervals. n = {max(table['clusters'].to_list()):,} pairs."
+    caption = caption_of(
+        "Share of pairs whose answer an edit changes, and the absolute change of log-odds.",
+        interval_caption(table),
+        f"n = {max(table['clusters'].to_list()):,} pairs.",
     )
     return {"placebo": titled(stacked(*panels), "Target and placebo", caption, axis=axis)}

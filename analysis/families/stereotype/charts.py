@@ -4,7 +4,13 @@ import altair as alt
 import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
-from logitbank.analysis.charts.curves import curves, horizontal, stacked
+from logitbank.analysis.charts.curves import (
+    caption_of,
+    curves,
+    horizontal,
+    interval_caption,
+    stacked,
+)
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import PALETTE
@@ -31,10 +37,12 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
     chart = alt.layer(horizontal(0.5), shares)
     sizes = table.group_by("measure", maintain_order=True).agg(pl.col("sentences").max())
     n = ", ".join(f"{count:,} sentences ({measure})" for measure, count in sizes.rows())
-    caption = (
+    caption = caption_of(
         "SA: share of pro-stereotyped sentences in which the pronoun of the stereotype is more "
         "probable than the other. sa_gender: the same for the options male and female of the "
-        f"gender questions. Dashed: no stereotype. Bands: 95% confidence intervals. n = {n}."
+        "gender questions. Dashed: no stereotype.",
+        interval_caption(table),
+        f"n = {n}.",
     )
     made = {"stereotype_accuracy": titled(chart, "Stereotype accuracy", caption, axis=axis)}
     if jsd_p is not None and len(jsd_p):

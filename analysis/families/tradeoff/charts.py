@@ -10,9 +10,11 @@ from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     HEIGHT,
     SERIES,
+    caption_of,
     color,
     column_tooltip,
     curves,
+    interval_caption,
     stacked,
     with_series,
 )
@@ -73,9 +75,12 @@ def _curves(result: TradeOff) -> Chart:
     else:
         named = table.with_columns(measure=pl.lit(title))
         panels.append(curves(named, axis, gap, group="measure", colors={title: DELTA}))
-    caption = (
-        f"Above: {settings['metric']}.{what} Below: {settings['gap']}, smaller is fairer. Bands: "
-        f"95% intervals. n = {counted(len(table), 'checkpoint')}."
+    ends = ("gap_low", "gap_high"), ("performance_low", "performance_high")
+    bands = (interval_caption(table, "95% intervals", band=each) for each in ends)
+    caption = caption_of(
+        f"Above: {settings['metric']}.{what} Below: {settings['gap']}, smaller is fairer.",
+        max(bands),
+        f"n = {counted(len(table), 'checkpoint')}.",
     )
     return titled(stacked(*panels), "Performance and the gap over training", caption, axis=axis)
 

@@ -383,7 +383,7 @@ def test_contexts_are_rows_in_the_documented_order() -> None:
     query_set, rows = QuerySet.from_contexts("toy", contexts)
     documented = ((4,), 0), ((5, 7, 9), 1), ((5, 7, 9), 2), ((5, 8), 1)
     assert query_set.queries == tuple(Query(*each) for each in documented)
-    assert rows == [2, 1, 3, 0]
+    assert rows.tolist() == [2, 1, 3, 0]
 
 
 def test_prompts_example() -> None:

@@ -110,7 +110,8 @@ FAMILY = Family(
         "gap.",
     ),
     notes=(
-        "Δ and JSD-P are scaled: divided by ½ ln 2, the largest JSD-P. Tables also give nats.",
+        "Δ and JSD-P are scaled: divided by ½ ln 2, the largest JSD-P. The table jsd_parts also "
+        "gives nats.",
         "Intervals (95%) are over sentences, with the occupations fixed. They are pointwise: they "
         "do not allow for the number of checkpoints.",
         CHANGE_POINTS,

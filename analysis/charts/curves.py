@@ -292,10 +292,6 @@ def dots(
     about = measure.about(table, padding=6)
     y = alt.Y(f"{category}:N", title=None, sort=rows, axis=alt.Axis(labelLimit=140))
     tips = [column_tooltip(table, name, title) for title, name in tooltip.items()]
-    points = base.encode(
-        y=y, color=color(group, names),
-        yOffset=alt.YOffset(f"{SERIES}:N", sort=names) if below else alt.Undefined,
-    )  # fmt: skip
     grey = []
     if crowded:
         base, names = _with_named(base, table, measure.column)
@@ -306,6 +302,9 @@ def dots(
         )
         grey = [others.encode(x=alt.X(f"{measure.column}:Q", **about), tooltip=tips)]
         points = points.transform_filter(f"datum.{NAMED}")
+    else:
+        apart = alt.YOffset(f"{SERIES}:N", sort=names) if below else alt.Undefined
+        points = base.encode(y=y, color=color(group, names), yOffset=apart)
     layers = list[alt.Chart]()
     if reference is not None:
         line = alt.Chart(pl.DataFrame({"reference": [float(reference)]}))
@@ -438,11 +437,6 @@ def interval_caption(
     known = table.filter(pl.all_horizontal(pl.col(band).is_finite().fill_null(False)))
     shape = "Bands" if _has_course(table) and not of_dots else "Bars"
     return "" if known.is_empty() else f"{shape}: {what}."
-
-
-def caption_of(*sentences: str) -> str:
-    """Sentences of a caption, without the empty ones."""
-    return " ".join(filter(None, sentences))
 
 
 def _has_course(table: pl.DataFrame) -> bool:

@@ -8,7 +8,6 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
-    caption_of,
     change_caption,
     change_points,
     curves,
@@ -222,11 +221,11 @@ def _specified(result: Fairness, axis: StepAxis) -> Chart | None:
     table = result.specified.filter(pl.col("gold") != "all", pl.col("probability").is_not_nan())
     plot = curves(table, axis, SPECIFIED, group="gold", tooltip={"Prompts": "prompts"})
     prompts = table.group_by(CHECKPOINT).agg(pl.col("prompts").sum())["prompts"].to_list()
-    caption = caption_of(
+    caption = (
         "Probability of “ specified” after “ not”, the token that stands for “not specified”, per "
-        "correct answer. Below the dashed line, that token usually begins something else.",
-        interval_caption(table),
-        f"n = {counted(max(prompts), 'prompt')}.",
+        "correct answer. Below the dashed line, that token usually begins something else. "
+        f"{interval_caption(table)} "
+        f"n = {counted(max(prompts), 'prompt')}."
     )
     chart = alt.layer(horizontal(0.5), plot)
     return titled(chart, "P(“ specified” | … not)", caption, axis=axis)

@@ -7,7 +7,6 @@ from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
     at_checkpoint,
-    caption_of,
     curves,
     dots,
     drawn_checkpoint,
@@ -42,11 +41,11 @@ def _languages(table: pl.DataFrame) -> Chart:
     chart = at_checkpoint(
         table, lambda rows: dots(rows, table, measure, "language", tooltip=tooltip)
     )
-    caption = caption_of(
+    caption = (
         f"Stereotype rate of each language at {step_name(drawn_checkpoint(table))}: 0 is no "
-        "stereotype.",
-        interval_caption(table, of_dots=True),
-        f"{sample_size(table['sentences'], 'sentence')} of a language.",
+        "stereotype. "
+        f"{interval_caption(table, of_dots=True)} "
+        f"{sample_size(table['sentences'], 'sentence')} of a language."
     )
     return titled(chart, "Stereotype rate by language", caption)
 
@@ -70,11 +69,11 @@ def _rate(table: pl.DataFrame) -> Chart:
         group = "template" if one_run else None
         curve = curves(table, axis, measure, group=group, tooltip=tooltip)
         chart = alt.layer(curve, horizontal(0))
-    caption = caption_of(
+    caption = (
         f"Stereotype rate{of}: how much more probable a man is than a woman with stereotypes about "
-        "men, minus the same with stereotypes about women. Dashed: no stereotype.",
-        interval_caption(table, of_dots=axis is None),
-        f"{sample_size(table['sentences'], 'sentence')}.",
+        "men, minus the same with stereotypes about women. Dashed: no stereotype. "
+        f"{interval_caption(table, of_dots=axis is None)} "
+        f"{sample_size(table['sentences'], 'sentence')}."
     )
     return titled(chart, "Stereotype rate", caption, axis=axis)
 
@@ -86,11 +85,11 @@ def _stereotypes(table: pl.DataFrame) -> Chart:
     chart = at_checkpoint(
         table, lambda rows: dots(rows, table, measure, "stereotype", tooltip=tooltip)
     )
-    caption = caption_of(
+    caption = (
         f"Score of each stereotype at {step_name(drawn_checkpoint(table))}, mean of templates: "
         f"above 0, a man is more probable. The first {ABOUT_WOMEN} stereotypes are about women, "
-        "the others about men.",
-        interval_caption(table, of_dots=True),
-        f"{sample_size(table['sentences'], 'sentence')} of a stereotype.",
+        "the others about men. "
+        f"{interval_caption(table, of_dots=True)} "
+        f"{sample_size(table['sentences'], 'sentence')} of a stereotype."
     )
     return titled(chart, "Scores by stereotype", caption)

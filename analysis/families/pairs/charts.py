@@ -7,7 +7,6 @@ from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
     at_checkpoint,
-    caption_of,
     curves,
     dots,
     drawn_checkpoint,
@@ -46,11 +45,11 @@ def _training(table: pl.DataFrame, measure: str) -> Chart:
     group = "line" if len(lines) > 1 else None
     share = Measure("value", f"{measure} (%)", scale="percent")
     chart = curves(long, axis, share, group=group, tooltip={"Pairs": "pairs"})
-    caption = caption_of(
+    caption = (
         f"{measure}: share of pairs whose first sentence is the more probable one. Dashed: chance "
-        "(50%).",
-        interval_caption(table),
-        f"{sample_size(table['pairs'], 'pair')}.",
+        "(50%). "
+        f"{interval_caption(table)} "
+        f"{sample_size(table['pairs'], 'pair')}."
     )
     return titled(alt.layer(chart, horizontal(50)), measure, caption, axis=axis)
 
@@ -61,10 +60,10 @@ def _groups(table: pl.DataFrame, measure: str) -> Chart:
     chart = at_checkpoint(
         table, lambda rows: dots(rows, table, share, "group", tooltip=tooltip, reference=50)
     )
-    caption = caption_of(
+    caption = (
         f"{measure} by group at {step_name(drawn_checkpoint(table))}: share of pairs whose first "
-        "sentence is the more probable one. Dashed: chance (50%).",
-        interval_caption(table, of_dots=True),
-        f"{sample_size(table['pairs'], 'pair')} in a group.",
+        "sentence is the more probable one. Dashed: chance (50%). "
+        f"{interval_caption(table, of_dots=True)} "
+        f"{sample_size(table['pairs'], 'pair')} in a group."
     )
     return titled(chart, f"{measure} by group", caption)

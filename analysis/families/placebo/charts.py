@@ -4,7 +4,6 @@ import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
-    caption_of,
     curves,
     interval_caption,
     stacked,
@@ -34,9 +33,9 @@ def charts(result: Measured) -> dict[str, Chart]:
         curves(table.filter(kind=kind), axis, measure, group="edit", colors=COLORS)
         for kind, measure in PANELS.items()
     ]
-    caption = caption_of(
-        "Share of pairs whose answer an edit changes, and the absolute change of log-odds.",
-        interval_caption(table),
-        f"n = {max(table['clusters'].to_list()):,} pairs.",
+    caption = (
+        "Share of pairs whose answer an edit changes, and the absolute change of log-odds. "
+        f"{interval_caption(table)} "
+        f"n = {max(table['clusters'].to_list()):,} pairs."
     )
     return {"placebo": titled(stacked(*panels), "Target and placebo", caption, axis=axis)}

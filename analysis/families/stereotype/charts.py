@@ -5,7 +5,6 @@ import polars as pl
 
 from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
-    caption_of,
     curves,
     horizontal,
     interval_caption,
@@ -37,12 +36,12 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
     chart = alt.layer(horizontal(0.5), shares)
     sizes = table.group_by("measure", maintain_order=True).agg(pl.col("sentences").max())
     n = ", ".join(f"{count:,} sentences ({measure})" for measure, count in sizes.rows())
-    caption = caption_of(
+    caption = (
         "SA: share of pro-stereotyped sentences in which the pronoun of the stereotype is more "
         "probable than the other. sa_gender: the same for the options male and female of the "
-        "gender questions. Dashed: no stereotype.",
-        interval_caption(table),
-        f"n = {n}.",
+        "gender questions. Dashed: no stereotype. "
+        f"{interval_caption(table)} "
+        f"n = {n}."
     )
     made = {"stereotype_accuracy": titled(chart, "Stereotype accuracy", caption, axis=axis)}
     if jsd_p is not None and len(jsd_p):

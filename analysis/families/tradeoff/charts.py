@@ -10,7 +10,6 @@ from logitbank.analysis.charts.chart import Chart, titled
 from logitbank.analysis.charts.curves import (
     HEIGHT,
     SERIES,
-    caption_of,
     color,
     column_tooltip,
     curves,
@@ -77,10 +76,10 @@ def _curves(result: TradeOff) -> Chart:
         panels.append(curves(named, axis, gap, group="measure", colors={title: DELTA}))
     ends = ("gap_low", "gap_high"), ("performance_low", "performance_high")
     bands = (interval_caption(table, "95% intervals", band=each) for each in ends)
-    caption = caption_of(
-        f"Above: {settings['metric']}.{what} Below: {settings['gap']}, smaller is fairer.",
-        max(bands),
-        f"n = {counted(len(table), 'checkpoint')}.",
+    caption = (
+        f"Above: {settings['metric']}.{what} Below: {settings['gap']}, smaller is fairer. "
+        f"{max(bands)} "
+        f"n = {counted(len(table), 'checkpoint')}."
     )
     return titled(stacked(*panels), "Performance and the gap over training", caption, axis=axis)
 

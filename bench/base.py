@@ -28,8 +28,15 @@ class Base:
     """Folder with its package `logitbank`."""
 
     def environment(self) -> dict[str, str]:
-        """Variables with which Python imports it instead of the installed code."""
-        return os.environ | {"PYTHONPATH": f"{self.package}{os.pathsep}{self.folder}"}
+        """Variables with which Python imports it instead of the installed code.
+
+        The folder of the public data is usually beside this checkout, and not beside its own.
+        """
+        data = os.environ.get("LOGITBANK_DATA", "../shared/data")
+        return os.environ | {
+            "PYTHONPATH": f"{self.package}{os.pathsep}{self.folder}",
+            "LOGITBANK_DATA": str((ROOT / data).resolve()),
+        }
 
 
 def last_release() -> str:

@@ -142,7 +142,7 @@ def _print_aligned(frame: "pl.DataFrame") -> None:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
+    if value is None or value != value:  # NaN
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else one_line(value)
 

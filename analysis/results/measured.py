@@ -128,12 +128,21 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
     several = table.select("model", "run").n_unique() > 1
     if not moved:
         first = next(each for each in family.measures if each.key in table["measure"])
-        row = table.filter(measure=first.key).row(-1, named=True)
-        prefix = f"{series_name(row)}: " if several else ""
-        _, what = _named(family, row, prefix, groups_of(table))
-        value = formatted(row["value"], first.form)
+        rows = table.filter(measure=first.key)
+        last = rows.row(-1, named=True)
+        lasts = rows.filter(same_as(last, CHECKPOINT)).sort("value", maintain_order=True)
+        lowest, highest = (lasts.row(at, named=True) for at in (0, -1))
+        prefix = f"{series_name(last)}: " if several else ""
+        _, what = _named(family, last, prefix, groups_of(table) if len(lasts) == 1 else ())
+        value = formatted(highest["value"], first.form)
+        if len(lasts) > 1:
+            names = [", ".join(row[name] for name in groups_of(table)) for row in (lowest, highest)]
+            value = (
+                f"from {formatted(lowest['value'], first.form)} ({names[0]}) to {value} "
+                f"({names[1]})"
+            )
         return Finding(
-            text=f"{what} is {value} at {step_name(row['step'])}.", **about(row, "measures")
+            text=f"{what} is {value} at {step_name(last['step'])}.", **about(last, "measures")
         )
     rows, inner, _ = max(moved, key=attrgetter("surprise"))
     first_row, row = (rows.row(at, named=True) for at in (0, -1))

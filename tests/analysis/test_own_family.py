@@ -21,7 +21,7 @@ from logitbank.analysis.families import families
 from logitbank.analysis.family import REGISTERED
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.choose import with_columns
-from logitbank.analysis.results.measured import Measured
+from logitbank.analysis.results.measured import Measured, changes_of, findings
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import VOCAB, add_pieces
@@ -245,3 +245,22 @@ def test_intervals_of_a_summary_cover_the_truth(clusters: int) -> None:
     rates = [*summary_coverage(clusters, data_sets=500)]
     assert len(rates) == 24
     assert {rate.what: rate.share for rate in rates if rate.share < least} == {}
+
+
+def test_the_headline_of_groups_that_have_no_whole_names_the_extremes() -> None:
+    rows = [("low", 0.25), ("middle", 0.5), ("high", 0.75)]
+    table = pl.DataFrame(
+        [("toy", "main", 0, group, "first", value) for group, value in rows],
+        schema=["model", "run", "step", "kind", "measure", "value"],
+        orient="row",
+    ).with_columns(
+        **dict.fromkeys(("low", "high", "from_baseline"), pl.lit(float("nan"))),
+        items=pl.lit(20),
+        clusters=pl.lit(20),
+        baseline_step=pl.lit(0),
+        common=pl.lit(20),
+        missing=pl.lit(0),
+        skewed=pl.lit(False),
+    )
+    found = findings(MINE, Measured(table, changes_of(table, MINE.measures[0])))
+    assert found[0].text == "First kind is from 0.250 (low) to 0.750 (high) at step 0."

@@ -163,7 +163,10 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
 
 
 def _best_rank(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
-    """The best step by Average Rank of "female", and how far its accuracy gets from 0 (Fig. 2)."""
+    """The best step by Average Rank of "female", and how far its accuracy gets from 0 (Fig. 2).
+
+    The baseline is the first checkpoint; where that is the best one, the last.
+    """
     answer = LABELS.female
     for text, table, column, sign in (
         ("Average Rank of “{}”, best at {}", result.average_rank, "average_rank", -1),
@@ -176,12 +179,12 @@ def _best_rank(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
         )
         if len(rows) < 2:
             continue
-        best = rows.row(int((sign * rows[column]).arg_max() or 0), named=True)
+        best_at = int((sign * rows[column]).arg_max() or 0)
+        best, other = rows.row(best_at, named=True), rows.row(0 if best_at else -1, named=True)
         form = ".1%" if column == "accuracy" else ".3g" if best[column] < 99.5 else ",.0f"
-        first = formatted(rows[column][0], form)
         yield Finding(
             text=f"{name}{text.format(answer, step_name(best['step']))}", value=best[column],
-            form=form, baseline=_at(first, rows["step"][0]),
+            form=form, baseline=_at(formatted(other[column], form), other["step"]),
             n=f"{counted(best['prompts'], 'prompt')} at each of {counted(len(rows), 'checkpoint')}",
             **about(last, "rank_and_accuracy"),
         )  # fmt: skip

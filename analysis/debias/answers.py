@@ -15,15 +15,15 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.debias.instances import QUESTIONS, Instances
+from logitbank.analysis.families.unqover import FAMILY
+from logitbank.analysis.families.unqover.metric import Unqover
 from logitbank.analysis.families.unqover.tables import (
     ALL,
-    LEVEL,
     ROUNDING,
-    cell_items,
     level_items,
-    level_measures,
     subject_attribute_cells,
 )
+from logitbank.analysis.stats.summary import summarise
 from logitbank.store.filter.filters import Filter
 
 Objective = Literal["published", "direct"]
@@ -85,7 +85,7 @@ def bias(probabilities: np.ndarray) -> np.ndarray:
 def measured(data: Instances, p: np.ndarray) -> dict[str, float]:
     """Bias intensity μ and η, mean |C|, positional and attributive error, and the coverage.
 
-    `p` is (n, 4, 2), as of `answers`. Each number has its `_low` and `_high`, as in `LEVEL`.
+    `p` is (n, 4, 2), as of `answers`. Each has its `_low` and `_high`, as in `Unqover.unqover`.
     """
     orders = np.abs(p[:, [0, 2]] - p[:, [1, 3]])
     attributes = np.abs(p[:, :2] - p[:, 2:, ::-1])
@@ -98,10 +98,9 @@ def measured(data: Instances, p: np.ndarray) -> dict[str, float]:
         positional=orders.mean(axis=(1, 2)),
         attributive=attributes.mean(axis=(1, 2)),
     )
-    cells = subject_attribute_cells(of_filter)
-    signs = cell_items(cells, pl.col("eta").abs())
-    level = LEVEL.of(level_measures(level_items(of_filter, cells), signs)).row(0, named=True)
-    names = [each.name for each in LEVEL.measures]
+    items = level_items(of_filter, subject_attribute_cells(of_filter))
+    level = Unqover.unqover.of(summarise(items, FAMILY.measures)).row(0, named=True)
+    names = [each.name for each in FAMILY.measures]
     row = {f"{name}{end}": level[f"{name}{end}"] for name in names for end in ("", "_low", "_high")}
     return {**row, "coverage": data.coverage, "instances": len(data)}
 

@@ -224,7 +224,27 @@ def _reference(measure: Measure) -> str:
 
 def sample_of(family: Family) -> Callable[[Row], str]:
     """The sample size of rows of measures."""
-    return size("items", "clusters", items=family.item, clusters=family.cluster)
+
+    def text(row: Row) -> str:
+        item = item_of(family, row["measure"])
+        return size("items", "clusters", items=item, clusters=family.cluster)(row)
+
+    return text
+
+
+def item_of(family: Family, key: str) -> str:
+    """What an item of a measure is called."""
+    return next(each.item for each in family.measures if each.key == key) or family.item
+
+
+def _samples(family: Family, table: pl.DataFrame) -> str:
+    """The sample sizes of all measures of a table, for each kind of item."""
+    items = {key: item_of(family, key) for key in table["measure"].unique(maintain_order=True)}
+    sizes = (
+        sample_size(table.filter(pl.col("measure").replace(items) == item)["items"], item)
+        for item in dict.fromkeys(items.values())
+    )
+    return f"n = {', '.join(size.removeprefix('n = ') for size in sizes)}."
 
 
 def words_for(measure: Measure) -> str:
@@ -233,10 +253,10 @@ def words_for(measure: Measure) -> str:
 
 
 def _axis(measure: Measure) -> Axis:
-    """The axis of a measure: logarithmic for a perplexity, and to 1 for a share."""
+    """The axis of a measure: logarithmic for a perplexity, and from 0 to 1 if these limit it."""
     if measure.link == "exp":
         return Axis("value", f"{words_for(measure)} (log scale)", scale="log")
-    share = measure.share and measure.form.endswith("%")
+    share = measure.limits == (0, 1) or (measure.share and measure.form.endswith("%"))
     scale: Literal["share", "linear"] = "share" if share else "linear"
     return Axis("value", words_for(measure), scale=scale, level=measure.reference)
 
@@ -268,7 +288,7 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
         interval_caption(table),
         levels and f"Dashed lines: {levels}.",
         dashed and f"Dashed{where}: {dashed}.",
-        f"{sample_size(table['items'], family.item)}.",
+        _samples(family, table),
     )
     text = " ".join(filter(None, caption))
     return {"measures": titled(chart, family.title, text, axis=None if only else axis)}

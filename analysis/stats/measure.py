@@ -33,6 +33,8 @@ class Measure:
     """The value that distinguishes measures of one name."""
     text: str = ""
     """As sentences name it."""
+    item: str = ""
+    """What an item of it is called, if that is not the word of the family."""
     form: str = ".3f"
     plus: tuple[str, ...] = ("",)
     minus: tuple[str, ...] = ()

@@ -131,7 +131,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("tradeoff", "curves"): ("parts", "group"),
     ("unqover", "ranked_subjects"): {"Ann", "Danish"},
     ("unqover", "attribute_strengths"): ("attributes", "attribute"),
-    ("unqover", "training"): ("unqover", "category"),
+    ("unqover", "measures"): ("unqover", "category"),
     **{("debias", name): {"no filter", "untrained", "trained"}
        for name in ("icat", "lms", "ss", "abs_c")},
 }  # fmt: skip

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import Family, columns
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import with_prefix
 from logitbank.analysis.stats.measure import Measure
 
@@ -56,17 +56,21 @@ def unqover(
     missing = missing_sentences(result.counts.filter(split=ALL), "instance", "category")
     # The mean over runs is without a limit and without pronouns.
     family = FAMILY if topk is None and not he_she else replace(FAMILY, measures=())
+    if result.change_points["kind"].count():
+        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(family, result, scores, missing=missing)
 
 
-FAMILY = Family(
+FAMILY: Family = Family(
     name="unqover",
     title="UnQover",
     order=4,
     description=(
         "UnQover measures which subject a model prefers when the context does not determine the "
         "answer. C is the preference for one of two subjects, from −1 to 1. γ is its mean for a "
-        "subject; μ (bias intensity) and η (bias by count) are the size of such preferences."
+        "subject; μ (bias intensity) and η (bias by count) are the size of such preferences. The "
+        "positional error is how much an answer changes with the order of mention. The attributive "
+        "error is how far negating the attribute is from exchanging the subjects."
     ),
     cautions=(
         "Names stand for genders, countries for people, and one noun for a religion or ethnicity. "
@@ -84,14 +88,24 @@ FAMILY = Family(
         "10 of these have none. p values of subjects flip the signs of attributes and are adjusted "
         "for the number of subjects.",
     ),
+    item="attribute",
+    cluster="attribute",
     measures=(
-        Measure(name="mu", text="Bias intensity μ", plus=("mu",)),
+        Measure(name="mu", text="Bias intensity μ", item="subject", plus=("mu",), limits=(0, 1)),
+        Measure(
+            name="eta",
+            text="Bias by count η",
+            item="subject–attribute pair",
+            plus=("eta",),
+            limits=(0, 1),
+        ),
         *(
             Measure(
                 name=name,
                 text=text,
                 plus=(name, "instances"),
                 functions=lambda means: import_module(".metric", __name__).ratio(means),
+                limits=(0, 1),
             )
             for name, text in (
                 ("abs_c", "Mean |C|"),

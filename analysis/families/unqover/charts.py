@@ -1,4 +1,4 @@
-"""The charts of UnQover: ranked subjects, attributes, and all measures over training."""
+"""The charts of UnQover: ranked subjects, attributes, and the measures."""
 
 import altair as alt
 import polars as pl
@@ -7,18 +7,16 @@ from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
     at_checkpoint,
-    curves,
     dots,
     drawn_checkpoint,
-    interval_caption,
-    stacked,
     with_series,
 )
 from logitbank.analysis.charts.measure import Measure
-from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.families.unqover import FAMILY
 from logitbank.analysis.families.unqover.findings import last_rows
-from logitbank.analysis.families.unqover.metric import Unqover, with_counts
+from logitbank.analysis.families.unqover.metric import Unqover
 from logitbank.analysis.families.unqover.tables import ALL
+from logitbank.analysis.results import measured
 from logitbank.analysis.results.series import figure_name
 from logitbank.wording import counted, step_name
 
@@ -26,19 +24,10 @@ ENDS = 15
 """Subjects at either end of a long ranking."""
 ATTRIBUTES = 24
 """Attributes that are drawn."""
-MEASURES = [
-    Measure(name, title, (f"{name}_low", f"{name}_high"), "share")
-    for name, title in {
-        "mu": "Bias intensity μ",
-        "eta": "Bias by count η",
-        "positional": "Positional error",
-        "attributive": "Attributive error",
-    }.items()
-]
 
 
 def charts(result: Unqover) -> dict[str, Chart]:
-    """`ranked_subjects` and `attribute_strengths` of each category, and `training`."""
+    """`ranked_subjects` and `attribute_strengths` of each category, and the measures."""
     found: dict[str, Chart] = {}
     categories = last_rows(result)["category"].unique(maintain_order=True).to_list()
     several = len(categories) > 1
@@ -48,10 +37,7 @@ def charts(result: Unqover) -> dict[str, Chart]:
     for category in categories:
         name = figure_name("attribute_strengths", category, several)
         found[name] = _attributes(result, category)
-    measures = with_counts(result).filter(split=ALL)
-    if measures["step"].n_unique() > 1:
-        found["training"] = _training(measures)
-    return found
+    return found | measured.charts(FAMILY, result.headline)
 
 
 def _ranked(table: pl.DataFrame, category: str) -> Chart:
@@ -111,21 +97,3 @@ def _attributes(result: Unqover, category: str) -> Chart:
         f"last checkpoint. {sample_size(table['instances'], 'instance')} per attribute."
     )
     return titled(chart, f"Attributes, {category}", caption)
-
-
-def _training(table: pl.DataFrame) -> Chart:
-    axis = StepAxis(table["step"].to_list())
-    group = "category" if table["category"].n_unique() > 1 else None
-    panels = [
-        curves(table, axis, measure, group=group, tooltip={"Instances": "instances"})
-        for measure in MEASURES
-    ]
-    over = "95% intervals over attributes, for μ over subjects"
-    bands = [interval_caption(table, over, band=each.band) for each in MEASURES if each.band]
-    caption = (
-        "μ: greatest |γ| of each subject, averaged over subjects. η: how one-sided the sign of C "
-        "is. Errors: how much an answer changes with the order of mention, and how far negating "
-        f"the attribute is from exchanging the subjects. {max(bands)} "
-        f"{sample_size(table['instances'], 'instance')}."
-    )
-    return titled(stacked(*panels), "UnQover over training", caption, axis=axis)

@@ -1,12 +1,14 @@
-"""The findings of UnQover: whether subjects are preferred, which, and how strongly."""
+"""The findings of UnQover: whether subjects are preferred, its measures, and which subjects."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
+from logitbank.analysis.families.unqover import FAMILY
 from logitbank.analysis.families.unqover.metric import Unqover, with_counts
 from logitbank.analysis.families.unqover.tables import ALL
-from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results import measured
 from logitbank.analysis.results.series import (
     Curve,
     Row,
@@ -21,14 +23,14 @@ from logitbank.wording import counted, step_name
 KEYS = ("model", "run", "category")
 LEVEL = 0.05
 """Largest adjusted p value of a preference that is counted."""
-FORM = ".3f"
 N = size("instances", "subjects", "attributes")
 
 
 def findings(result: Unqover) -> list[Finding]:
-    """A headline, then each model, run and category at its last checkpoint."""
+    """A headline, the measures, and the subjects of each model, run and category."""
     last = last_rows(result)
-    return [*_headline(last), *(each for row in last.to_dicts() for each in _series(result, row))]
+    subjects = (each for row in last.to_dicts() for each in _series(result, row))
+    return [*_headline(last), *measured.findings(FAMILY, result.headline), *subjects]
 
 
 def last_rows(result: Unqover) -> pl.DataFrame:
@@ -45,33 +47,24 @@ def last_rows(result: Unqover) -> pl.DataFrame:
     joined = last.join(
         smallest, on=[*KEYS, "step"], how="left", nulls_equal=True, maintain_order="left"
     ).with_columns(tested=pl.col("p").count(), series=pl.len())
-    return joined.sort(pl.col("p").fill_null(1.0), -pl.col("mu"), maintain_order=True)
+    return joined.sort("p", -pl.col("mu"), nulls_last=True, maintain_order=True)
 
 
 def _headline(last: pl.DataFrame) -> Iterator[Finding]:
     """The smallest p value, adjusted for all subjects, models and categories that were tested."""
-    if last.is_empty():
-        return
-    row = last.row(0, named=True)
-    who, when = subject(row, last), f"at {step_name(row['step'])} ({row['category']})"
-    n = N(row)
-    if row["p"] is None:
-        text = f"{who} has a bias intensity μ of {formatted(row['mu'])} {when}; not tested."
-    else:
-        p = min(1.0, row["p"] * row["tested"])
+    for row in last.drop_nulls("p").head(1).to_dicts():
+        who, when = subject(row, last), f"at {step_name(row['step'])} ({row['category']})"
+        p, n = min(1.0, row["p"] * row["tested"]), N(row)
         some = f"some {_subjects(row)}" if p <= LEVEL else f"no {_subjects(row)} significantly"
-        text = f"{who} prefers {some} {when}: p = {p:.2g}."
         if row["tested"] > 1:
             n += f"; p adjusted for {row['tested']} models and categories"
-    yield Finding(text=text, n=n, **about(row, _figure(row, last)))
+        several = last["category"].n_unique() > 1
+        figure = figure_name("ranked_subjects", row["category"], several)
+        yield Finding(text=f"{who} prefers {some} {when}: p = {p:.2g}.", n=n, **about(row, figure))
 
 
 def _subjects(row: Row) -> str:
     return "names" if row["category"] == "gender" else "subjects"
-
-
-def _figure(row: Row, last: pl.DataFrame) -> str:
-    return figure_name("ranked_subjects", row["category"], last["category"].n_unique() > 1)
 
 
 def _series(result: Unqover, row: Row) -> Iterator[Finding]:
@@ -82,8 +75,6 @@ def _series(result: Unqover, row: Row) -> Iterator[Finding]:
     name, when = f"{', '.join(parts)}: " if parts else "", step_name(row["step"])
     figure = figure_name("ranked_subjects", row["category"], several["category"])
     own = {key: row[key] for key in KEYS}
-    rows = table.filter(**own)
-    yield Curve(rows, "mu", f"{name}Bias intensity μ", N, FORM, figure).from_first()
     if row["p"] is not None:
         subjects = _subjects(row).capitalize()
         text = f"{name}{subjects} with a preference at {when} (adjusted p ≤ {LEVEL})"
@@ -97,15 +88,12 @@ def _series(result: Unqover, row: Row) -> Iterator[Finding]:
     for what, index in (("most", 0), ("least", -1)):
         end = ranked.row(index, named=True)
         yield gamma.at(end, f" of the {what} preferred, {end['subject']},")
-    for column, what in (("eta", "Bias by count η"), ("positional", "Positional error")):
-        yield Curve(rows, column, f"{name}{what}", N, FORM, figure).now()
     topk = result.settings.get("topk")
     entries, coverage = (10, "coverage_10") if topk is None else (topk, "coverage")
     outside = "" if topk is None else "; probabilities outside count as 0"
     yield Finding(
         text=f"{name}Subjects among the {entries:,} most probable tokens at {when}{outside}",
-        value=row[coverage], form=".1%", n=counted(8 * row["instances"], "subject slot"),
-        **about(row, figure),
+        value=row[coverage], form=".1%", n=N(row), **about(row, figure),
     )  # fmt: skip
     full = row["pairs"] * row["attributes"]
     if row["pair_attributes"] < full:

@@ -4,29 +4,27 @@ Scores of subjects under four versions of each question become bias by subject a
 intensity, and the errors that the four versions cancel.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.unqover import FAMILY
 from logitbank.analysis.families.unqover.tables import (
     ALL,
     FLIPS,
+    GAMMA,
     HEAD,
-    LEVEL,
     OWN,
     SEED,
     SUBJECT,
     attribute_table,
-    cell_items,
     count_table,
+    gamma_items,
     level_items,
-    level_measures,
     subject_attribute_cells,
-    subject_means,
     subject_table,
     unqover_instances,
     with_splits,
@@ -35,8 +33,10 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import concat_sorted
 from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.measured import Measured, changes_of
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.measure import Smooth
+from logitbank.analysis.stats.measure import Smooth, View
+from logitbank.analysis.stats.summary import summarise
 
 COLUMNS = ("category", "split", "instance")
 """Columns of the prompts that identify an instance."""
@@ -53,10 +53,10 @@ class Unqover(Result):
     """
 
     measures: pl.DataFrame
-    """Every measure of the family, as `summarise` returns them."""
-    unqover = LEVEL
     """`mu` (bias intensity), `eta`, `abs_c` (mean size of C), `positional` and `attributive` error,
-    each with `_low` and `_high`; `items` are the subjects of μ."""
+    as `summarise` returns them; see `level_items`. `sd` of η is between subjects."""
+    change_points: pl.DataFrame
+    """Change points of μ, by model and run, if there is one category."""
     counts: pl.DataFrame
     """`coverage`, the share of subject slots within the `topk` (1 without a limit), `coverage_8`
     and `coverage_10`; numbers of subjects, attributes, contexts, instances and pairs of subjects;
@@ -76,13 +76,27 @@ class Unqover(Result):
     checkpoint of every model, run and category. A release comes after all steps."""
     settings: Mapping[str, str | int | float | bool | None]
 
+    unqover = View(*FAMILY.measures)
+
+    @property
+    def headline(self) -> Measured:
+        """The measures of all instances, with their change points."""
+        return Measured(of_all(self.measures), self.change_points)
+
+
+def of_all(measures: pl.DataFrame) -> pl.DataFrame:
+    """The measures of all instances, with the category if there are several."""
+    table = measures.filter(split=ALL).drop("split")
+    return table if table["category"].n_unique() > 1 else table.drop("category")
+
 
 def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = False) -> Unqover:
     """Every UnQover table of the scores. All arithmetic is float64.
 
     Means are over the instances that there are: in a set that was sampled not every pair of
     subjects meets every attribute, and the tables say how many do. Contexts are replicates, and
-    averaged. `level_measures` has what intervals are over.
+    averaged. Intervals are t: of μ over subjects, and rough, as these share partners; of the others
+    over attributes with all their instances.
 
     Parameters
     ----------
@@ -104,26 +118,27 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
     Li et al. 2020, "UnQovering Stereotyping Biases via Underspecified Questions". Ours: no limit
     to the highest entries, the intervals, and the splits.
     """
-    parts, kept = list[_Part](), list[pl.DataFrame]()
+    parts, kept = [], list[pl.DataFrame]()
     for instances in read_instances(scores, topk=topk, he_she=he_she):
         split = with_splits(instances)
         cells = subject_attribute_cells(split)
         parts.append(
-            _Part(
-                level_items(split, cells), cell_items(cells, pl.col("eta").abs()),
-                cell_items(cells, pl.col("gamma")), count_table(split, cells),
+            (
+                level_items(split, cells), gamma_items(cells), count_table(split, cells),
                 subject_table(cells), attribute_table(split, cells),
             )
         )  # fmt: skip
         kept = [_last(pl.concat([*kept, cells]))]
     expected = scores.expected_rows(COLUMNS).cast(pl.String)
     expected = expected.unique(["model", "category", "instance"], keep="first")
-    levels, signs, gammas, counts, subjects, attributes = zip(*parts, strict=True)
-    means = subject_means(gather_items(gammas))
+    levels, gammas, counts, subjects, attributes = zip(*parts, strict=True)
+    measures = summarise(gather_items(levels), FAMILY.measures)
+    means = summarise(gather_items(gammas), [GAMMA], changes=False).rename({"value": "gamma"})
     return Unqover(
-        measures=level_measures(gather_items(levels), gather_items(signs)),
+        measures=measures,
+        change_points=changes_of(of_all(measures), FAMILY.measures[0]),
         counts=_with_missing(concat_sorted(counts, "category", "split"), expected),
-        subjects=_ranked(_joined(means, pl.concat(subjects), (*HEAD, *SUBJECT))),
+        subjects=_ranked(pl.concat(subjects), means),
         attributes=concat_sorted(attributes, "category"),
         cells=concat_sorted(kept, "category"),
         settings={
@@ -134,7 +149,8 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
 
 def with_counts(result: Unqover) -> pl.DataFrame:
     """The measures of each checkpoint, category and split beside their counts."""
-    return _joined(result.unqover.drop("items", "clusters", "missing"), result.counts, HEAD)
+    table = result.unqover.drop("items", "clusters", "missing")
+    return table.join(result.counts, on=HEAD, nulls_equal=True, maintain_order="left")
 
 
 def read_instances(
@@ -146,19 +162,8 @@ def read_instances(
     return scores.map_frames(read, rows=ROWS)
 
 
-class _Part(NamedTuple):
-    """Results of one frame."""
-
-    levels: Items
-    signs: Items
-    gammas: Items
-    counts: pl.DataFrame
-    subjects: pl.DataFrame
-    attributes: pl.DataFrame
-
-
 def read_items(source: Scores) -> Items:
-    """Subjects of μ, and sums of the instances of each attribute, over all splits."""
+    """`level_items` over all splits."""
     parts = []
     for instances in read_instances(source):
         everything = instances.with_columns(split=pl.lit(ALL))
@@ -173,16 +178,14 @@ def ratio(means: Floats) -> list[Smooth]:
     return [Smooth(total / number, np.stack([1 / number, -total / number**2], axis=1))]
 
 
-def _joined(table: pl.DataFrame, more: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
-    return table.join(more, on=on, how="left", nulls_equal=True, maintain_order="left")
-
-
-def _ranked(subjects: pl.DataFrame) -> pl.DataFrame:
-    """With `rank`, the most favoured first."""
-    rank = pl.col("gamma").rank("min", descending=True).over(HEAD).cast(pl.Int64)
-    ranked = subjects.with_columns(rank=rank).sort(*HEAD, "rank", "subject", nulls_last=True)
-    return ranked.select(
-        *HEAD, *SUBJECT, "rank", "gamma", "gamma_low", "gamma_high", "p_adjusted", "eta",
+def _ranked(subjects: pl.DataFrame, means: pl.DataFrame) -> pl.DataFrame:
+    """With γ(x), its interval and its `rank`, the most favoured first."""
+    ends = {f"gamma_{end}": end for end in ("low", "high")}
+    key, rank = [*HEAD, *SUBJECT], pl.col("gamma").rank("min", descending=True).over(HEAD)
+    ranked = subjects.join(means.select(*key, "gamma", **ends), on=key, nulls_equal=True)
+    ranked = ranked.with_columns(rank=rank.cast(pl.Int64))
+    return ranked.sort(*HEAD, "rank", "subject", nulls_last=True).select(
+        *key, "rank", "gamma", "gamma_low", "gamma_high", "p_adjusted", "eta",
         "intensity", "attribute", "attributes", "instances",
     )  # fmt: skip
 

@@ -7,20 +7,17 @@ pairs. Only μ is a mean over subjects. Axis letters: `c` checkpoints, `x` subje
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.unqover import FAMILY
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS
-from logitbank.analysis.stats.measure import Measure, View
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import BankError, UsageError
 from logitbank.wording import checkpoint_name
 
@@ -40,12 +37,7 @@ FLIPS = 1000
 ALL = "all"
 """The split of tables that are over all instances."""
 HEAD = (*CHECKPOINT, "category", "split")
-MEANS = ("abs_c", "positional", "attributive")
-"""Numbers of single instances, averaged over them."""
-ETA = Measure(name="eta", text="Bias by count η")
-"""Its parts are subjects, which only the prompts name."""
-LEVEL = View(FAMILY.measures[0], ETA, *FAMILY.measures[1:])
-"""The numbers of a model side by side."""
+GAMMA = Measure(name="gamma", limits=(-1, 1))
 SUBJECT = ("subject", "gender")
 ATTRIBUTE = ("attribute", "attribute_class")
 
@@ -337,80 +329,41 @@ def subject_attribute_cells(instances: pl.DataFrame) -> pl.DataFrame:
 
 
 def level_items(instances: pl.DataFrame, cells: pl.DataFrame) -> Items:
-    """Items by category and split: subjects of μ, and of each attribute sums of its instances.
+    r"""Items by category and split, in three kinds of parts.
 
-    Parts: `mu`, max over attributes of |γ(x, a)|; `MEANS`; and the number of `instances`.
+    Items of `mu` are subjects: :math:`\max_a|\gamma(x,a)|`. Those of `eta` are pairs of a subject
+    and an attribute: :math:`|\eta(x,a)|`; the subject takes the place of the option order, so that
+    :math:`\eta=\mathrm{mean}_x\mathrm{mean}_a|\eta(x,a)|`. Those of all others are attributes:
+    sums of :math:`|C|` and of both errors, and their number of `instances`.
+
+    References
+    ----------
+    Li et al. 2020, §3.4.
     """
     greatest = cells.group_by(*HEAD, item=_name(SUBJECT)).agg(mu=pl.col("gamma").abs().max())
     sums = instances.group_by(*HEAD, item=_name(ATTRIBUTE)).agg(
         pl.col("c").abs().sum().alias("abs_c"), pl.col("positional", "attributive").sum(),
         instances=pl.len().cast(pl.Float64),
     )  # fmt: skip
+    signs = cells.select(
+        *HEAD, item=_name(ATTRIBUTE), order=_name(SUBJECT), part=pl.lit("eta"),
+        value=pl.col("eta").abs(),
+    )  # fmt: skip
     parts = [
         table.unpivot(index=[*HEAD, "item"], variable_name="part") for table in (greatest, sums)
     ]
-    return gather_items([pl.concat(parts)])
+    parts = [table.with_columns(order=pl.lit("")) for table in parts]
+    return gather_items([*parts, signs])
 
 
-def cell_items(cells: pl.DataFrame, value: pl.Expr) -> Items:
-    """Attributes as items by category and split; the parts are subjects."""
-    named = cells.select(*HEAD, part=_name(SUBJECT), item=_name(ATTRIBUTE), value=value)
-    return gather_items([named])
+def gamma_items(cells: pl.DataFrame) -> Items:
+    """γ(x, a): attributes as items by category, split and subject."""
+    return gather_items([cells.select(*HEAD, *SUBJECT, item=_name(ATTRIBUTE), value="gamma")])
 
 
 def _name(columns: Iterable[str]) -> pl.Expr:
     """A subject with its gender, or an attribute with its class, as one text."""
     return pl.concat_str(pl.col(columns).fill_null(""), separator="\t")
-
-
-def level_measures(levels: Items, signs: Items) -> pl.DataFrame:
-    r"""The measures of a model, with intervals that end at 0 and 1.
-
-    Those of `level_items`, and `eta` of `cell_items` of |η(x, a)|:
-    :math:`\mu=\mathrm{mean}_x\max_a|\gamma(x,a)|`, the bias intensity;
-    :math:`\eta=\mathrm{mean}_x\mathrm{mean}_a|\eta(x,a)|`; means of :math:`|C|` and of both
-    errors over instances. All in [0, 1].
-
-    Intervals are t: of μ over subjects, and rough, as these share partners; of the others over
-    attributes with all their instances.
-
-    References
-    ----------
-    Li et al. 2020, §3.4. The intervals are ours.
-    """
-    eta = replace(ETA, plus=tuple(signs.axes["part"].unique()))
-    table = pl.concat([summarise(levels, FAMILY.measures), summarise(signs, [eta])])
-    table = table.with_columns(pl.col("low", "high").clip(0, 1)).filter(pl.col("items") > 0)
-    return table.sort(HEAD, nulls_last=True, maintain_order=True)
-
-
-def subject_means(gammas: Items) -> pl.DataFrame:
-    """γ(x), the mean of γ(x, a) over attributes, with its interval over these and its p value.
-
-    `gammas` are `cell_items` of γ. Columns `HEAD`, subject, gender, gamma, gamma_low, gamma_high
-    and p_adjusted (`sign_test`).
-    """
-    names = gammas.axes["part"].unique().sort().to_list()
-    measures = [Measure(name=name, plus=(name,)) for name in names]
-    tested = []
-    for group, which in gammas.by_group():
-        own = gammas.chosen(which)
-        parts, numbers = np.unique(own.axes["part"].to_numpy(), return_inverse=True)
-        items, places = np.unique(own.axes["item"].to_numpy(), return_inverse=True)
-        grids = np.full((len(own.values), len(parts), len(items)), np.nan)
-        grids[:, numbers, places] = own.values
-        rows = own.checkpoints.with_columns(**{k: pl.lit(v) for k, v in group.items()})
-        rows = rows.join(pl.DataFrame({"measure": parts}), how="cross", maintain_order="left")
-        tested.append(rows.with_columns(p_adjusted=np.concatenate([*map(sign_test, grids)])))
-    table = summarise(gammas, measures, changes=False).filter(pl.col("items") > 0)
-    on = [*HEAD, "measure"]
-    table = table.join(pl.concat(tested), on=on, how="left", nulls_equal=True)
-    name = pl.col("measure").str.split("\t")
-    ends = {f"gamma_{end}": pl.col(end).clip(-1, 1) for end in ("low", "high")}
-    return table.select(
-        *HEAD, subject=name.list.first(), gender=name.list.last().replace("", None), gamma="value",
-        **ends, p_adjusted="p_adjusted",
-    )  # fmt: skip
 
 
 def sign_test(gamma: Floats) -> Floats:
@@ -441,7 +394,7 @@ def sign_test(gamma: Floats) -> Floats:
 
 
 def subject_table(cells: pl.DataFrame) -> pl.DataFrame:
-    """The strongest attribute, the mean η and the sample sizes of each subject."""
+    """The p value (`sign_test`), strongest attribute, mean η and sample sizes of each subject."""
     key = [*HEAD, *SUBJECT]
     counted = cells.group_by(key).agg(
         pl.col("eta").mean(),
@@ -450,7 +403,18 @@ def subject_table(cells: pl.DataFrame) -> pl.DataFrame:
     )
     strongest = _strongest(cells, key, "attribute")
     intensity = strongest.select(*key, "attribute", intensity=pl.col("gamma").abs())
-    return counted.join(intensity, on=key, nulls_equal=True)
+    tested = pl.concat(map(_tested, cells.partition_by(HEAD)))
+    for more in (intensity, tested):
+        counted = counted.join(more, on=key, nulls_equal=True)
+    return counted
+
+
+def _tested(cells: pl.DataFrame) -> pl.DataFrame:
+    """`p_adjusted` of each subject, of the cells of a checkpoint, category and split."""
+    key = [*HEAD, *SUBJECT]
+    named = cells.select(*key, "gamma", item=_name(ATTRIBUTE))
+    wide = named.pivot("item", index=key, values="gamma", sort_columns=True)
+    return wide.select(*key, p_adjusted=sign_test(wide.drop(key).to_numpy()))
 
 
 def attribute_table(instances: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Every chart of every analysis, for the page of figures: `make gallery` draws them again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -9,7 +9,7 @@ from typing import Any
 import vl_convert
 
 import logitbank
-from logitbank.analysis.charts.chart import chart_caption, paper_specs
+from logitbank.analysis.charts.chart import Chart, chart_caption, paper_specs
 from logitbank.analysis.charts.theme import WIDTHS
 from tests.golden import banks
 from tests.support import bbq_cases, distance_cases, placebo_cases
@@ -97,23 +97,38 @@ CASES: dict[str, Case] = {
 """A study for each command."""
 
 
-def gallery(folder: Path | None = None) -> str:
-    """A page in Markdown with every chart, and these as SVG in the folder, if there is one."""
-    lines = []
-    for command, (source, make, study) in CASES.items():
-        file = command.replace(" ", "-")
+def gallery(folder: Path) -> str:
+    """A page in Markdown with every chart, and these as SVG in the folder."""
+    parts = []
+    for command in CASES:
         with TemporaryDirectory() as temporary:
-            make(Path(temporary))
-            charts = study(Path(temporary)).charts
-        lines += [f"## {command.removeprefix('analyze ')}", ""]
-        lines += [f"`logitbank {command}`, {source}.", ""]
+            charts = study(command, Path(temporary)).charts
+        parts.append(section(command, charts))
         for name, spec in paper_specs(charts, WIDTHS["double"]).items():
-            if folder is not None:
-                svg = vl_convert.vegalite_to_svg(spec)
-                (folder / f"{file}-{name}.svg").write_text(svg, encoding="utf-8")
-            lines += [f"![{name}]({file}-{name}.svg)", ""]
-            lines += [f"`{name}`: {chart_caption(charts[name])}", ""]
+            svg = vl_convert.vegalite_to_svg(spec)
+            (folder / svg_name(command, name)).write_text(svg, encoding="utf-8")
+    return "\n".join(parts)
+
+
+def study(command: str, folder: Path) -> Any:
+    """The study of a command, whose banks are made in the folder."""
+    _, make, analyze = CASES[command]
+    make(folder)
+    return analyze(folder)
+
+
+def section(command: str, charts: Mapping[str, Chart]) -> str:
+    """The part of the page about a command."""
+    lines = [f"## {command.removeprefix('analyze ')}", ""]
+    lines += [f"`logitbank {command}`, {CASES[command][0]}.", ""]
+    for name, chart in charts.items():
+        lines += [f"![{name}]({svg_name(command, name)})", ""]
+        lines += [f"`{name}`: {chart_caption(chart)}", ""]
     return "\n".join(lines)
+
+
+def svg_name(command: str, chart: str) -> str:
+    return f"{command.replace(' ', '-')}-{chart}.svg"
 
 
 def _filter(folder: Path) -> Path:

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from functools import cache, wraps
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import huggingface_hub.constants  # noqa: F401  read now: it would keep a test's HF_HUB_OFFLINE
@@ -20,6 +20,7 @@ from hypothesis import settings
 from logitbank.analysis.charts import chart
 from logitbank.cli.main import run
 from tests.support.command import Call
+from tests.support.drawing import SAVE_CHARTS, drawn_once
 from tests.support.preloaded import Preloaded
 from tests.support.shared import share
 
@@ -84,17 +85,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-SAVE_CHARTS = chart.save_charts
-
-
 @pytest.fixture(scope="session", autouse=True)
-def no_charts_on_paper() -> Iterator[None]:
-    """Studies write files of the right names for their charts on paper, with nothing in them.
-
-    To draw one, as PDF, SVG and PNG, takes half a second. `charts_on_paper` has them drawn.
-    """
+def charts_are_drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chart, "save_charts", empty_charts)
+        drawn_once(patch.setattr)
         yield
 
 
@@ -104,14 +98,6 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
-
-
-@wraps(SAVE_CHARTS)
-def empty_charts(charts: Mapping[str, chart.Chart], folder: Path, **_: object) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in charts:
-        for suffix in ("pdf", "svg", "png", "txt"):
-            (folder / f"{name}.{suffix}").touch()
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ OPTIONS: Mapping[str, dict[str, Any]] = {"pdf": {}, "svg": {}, "png": {"ppi": PN
 """Options of drawing by format."""
 COMPOSED = {"vconcat", "hconcat", "facet"}
 """Keys of specifications of several plots, whose `width` is that of a plot without its axes."""
-TRIES = 3
-"""Drawings from which the width of plots is found."""
+TRIES, SLACK = 3, 0.5
+"""Drawings from which the width of plots is found, at most, and points that it may be off."""
 _LEFT = 60
 """Points that the axes of a chart of several plots take, roughly."""
 
@@ -225,16 +225,22 @@ def paper_specs(charts: Mapping[str, Chart], inches: float) -> dict[str, dict[st
             "width": spec.get("width", points),
             "autosize": {"type": "fit-x", "contains": "padding"},
         }
-    plots = [points - _LEFT] * len(composed)
-    for spec, width in zip(composed, plots, strict=True):
+    plots = [(spec, points - _LEFT) for spec in composed]
+    for spec, width in plots:
         del spec["width"], spec["autosize"]
         _set_width(spec, width)
     # Only a drawing shows how wide their axes are, whose labels depend on the width.
-    for _ in range(TRIES if composed else 0):
-        tries = draw([("vegalite_to_svg", [spec], {}) for spec in composed])
-        excess = [float(ElementTree.fromstring(svg).attrib["width"]) - points for svg in tries]
-        plots = [width - more for width, more in zip(plots, excess, strict=True)]
-        for spec, width in zip(composed, plots, strict=True):
+    for _ in range(TRIES):
+        if not plots:
+            break
+        tries = draw([("vegalite_to_svg", [spec], {}) for spec, _ in plots])
+        widths = [float(ElementTree.fromstring(svg).attrib["width"]) for svg in tries]
+        plots = [
+            (spec, width - (drawn - points))
+            for (spec, width), drawn in zip(plots, widths, strict=True)
+            if abs(drawn - points) > SLACK
+        ]
+        for spec, width in plots:
             _set_width(spec, width)
     return specs
 

@@ -123,6 +123,17 @@ def test_version_and_short_help(call: Call) -> None:
     assert call("analyze", "fairness", "-h") == call("analyze", "fairness", "--help")
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_help_of_every_command_fits_a_screen(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words, _ in every_command():
+        code, printed, error = call(*words[1:], "--help")
+        assert (code, error) == (0, ""), words
+        assert max(map(len, printed.splitlines())) <= columns, words
+
+
 def run_light(*arguments: str, **environment: str) -> str:
     """The output of `logitbank` in a process that must not import heavy packages."""
     code = (

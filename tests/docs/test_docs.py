@@ -18,6 +18,7 @@ import pytest
 import typer.main
 
 import logitbank
+from docs import gallery
 from logitbank import analysis, engine, store
 from logitbank.cli.main import app
 from logitbank.engine.prompts.known.winobias import winobias
@@ -175,16 +176,13 @@ def test_the_table_of_prompt_sets_is_that_of_the_source() -> None:
     assert (DOCS / "_prompt_sets.md").read_text() == table, "run make docs, and commit the file"
 
 
-@pytest.mark.whole
-def test_the_page_of_figures_is_that_of_the_source() -> None:
-    """Charts of the demo may differ in a digit elsewhere, because its models are trained."""
-    made = runpy.run_path(str(DOCS / "gallery.py"))
+def test_the_page_of_figures_has_every_analysis() -> None:
+    """Its charts and captions are those of `tests/analysis/test_pictures.py`."""
     paths = {" ".join(words[1:]) for words, _ in every_command()}
     analyses = {path for path in paths if path.startswith("analyze ")}
-    assert set(made["CASES"]) == {*analyses, "debias compare"} - {"analyze all"}
+    assert {*gallery.CASES} == {*analyses, "debias compare"} - {"analyze all"}
     page = (DOCS / "_gallery" / "figures.md").read_text(encoding="utf-8")
-    now, stored = (re.sub(r"\d[\d,.]*", "0", text) for text in (made["gallery"](), page))
-    assert stored == now, "run make gallery, look at the charts, and commit them"
+    assert re.findall(r"^`logitbank ([^`]+)`, ", page, re.M) == [*gallery.CASES]
     files = set(re.findall(r"\]\(([^)]+\.svg)\)", page))
     assert files == {path.name for path in (DOCS / "_gallery").glob("*.svg")}
 

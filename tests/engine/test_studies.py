@@ -18,21 +18,27 @@ import logitbank
 from logitbank.analysis.frames.expressions import HALF_LN2
 from tests.support import plain_studies, stand_ins
 from tests.support.paths import PUBLIC, ROOT
+from tests.support.preloaded import COMMAND, COMMANDS, Preloaded
 
 pytestmark = pytest.mark.whole
-LOGITBANK = f"""#!{sys.executable}
-import os
-import sys
+CLIENT = f"""#!{sys.executable} -IS
+import os, pickle, socket, struct, sys
 
-sys.path.insert(0, {str(ROOT)!r})
-from logitbank.cli.main import run
-from tests.support import preloaded
-
-if preloaded.SERVERS in os.environ:
-    preloaded.processes_from_servers()
-run()
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect(os.environ["LOGITBANK_TEST_COMMANDS"])
+    request = [{COMMAND!r}, *sys.argv[1:]], dict(os.environ), [], os.getcwd()
+    socket.send_fds(server, [pickle.dumps(request)], [0, 1, 2])
+    server.recv(4)  # the process
+    sys.exit(*struct.unpack("i", server.recv(4)))
 """
-"""The command, whose workers come from the servers of `quick_workers`."""
+"""The command, whose processes and workers come from the servers of `quick_commands`."""
+
+
+@pytest.fixture
+def quick_commands(
+    quick_workers: None, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGITBANK_TEST_COMMANDS", preloaded.address(COMMANDS))
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +56,13 @@ class Study:
             pytest.skip(f"{PUBLIC} is not there")
         self.command = ["bash", str(ROOT / "studies" / script), "--engine", "transformers"]
         self.out = folder / "out"
-        command = folder / "bin" / "logitbank"
-        command.parent.mkdir(parents=True)
-        command.write_text(LOGITBANK)
-        command.chmod(0o755)
-        folders = (str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"])
+        folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        if "LOGITBANK_TEST_COMMANDS" in os.environ:
+            command = folder / "bin" / "logitbank"
+            command.parent.mkdir(parents=True)
+            command.write_text(CLIENT)
+            command.chmod(0o755)
+            folders.insert(0, str(command.parent))
         own = {
             "PATH": os.pathsep.join(folders),
             "LOGITBANK_DATA": str(PUBLIC),
@@ -108,7 +116,7 @@ def stereoset_debias(folder: Path) -> tuple[Study, Path]:
     return Study("stereoset-debias.sh", folder, **models), baseline
 
 
-@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.usefixtures("quick_commands")
 def test_the_studies_that_take_minutes_are_planned(tmp_path: Path) -> None:
     fairness_dynamics(tmp_path / "fairness", (0,))[0].plan()
     stereoset_debias(tmp_path / "stereoset")[0].plan()
@@ -148,7 +156,7 @@ def test_fairness_dynamics(tmp_path: Path) -> None:
     assert {*study.table("fairness/average_rank")["step"]} == {*steps, 13_000}
 
 
-@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.usefixtures("quick_commands")
 def test_bias_fluctuation(tmp_path: Path) -> None:
     steps = (0, 500_000, 760_000, 1_000_000)
     berts = stand_ins.multiberts(tmp_path / "multiberts", (0, 1), steps)
@@ -225,7 +233,7 @@ def test_stereoset_debias(tmp_path: Path) -> None:
     assert rows.filter(language="both")["icat"].to_list() == [100, 50]
 
 
-@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.usefixtures("quick_commands")
 def test_natural_ungrokking(tmp_path: Path) -> None:
     """A rule that is learned by step 30 and lost by step 60 has its peak, fall and crossing."""
     file = tmp_path / "names.jsonl"

@@ -1,15 +1,17 @@
 """Run the blocks of one page in order, as a reader would, and compare the outputs."""
 
 import re
+import shlex
 import subprocess
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+import typer
 import typer.main
 
 import logitbank
@@ -28,16 +30,44 @@ def read_page(
     preloaded: Preloaded,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    *,
-    compared: bool = True,
 ) -> None:
     """Run the blocks of a page in this folder, with the servers and files that it needs."""
     with ExitStack() as ends:
         prepare = SETUPS.get(page.name)
         replaced = prepare(Tools(preloaded, monkeypatch, ends)) if prepare else {}
-        reader = PageRun(call, monkeypatch, capsys, replaced, compared=compared)
+        reader = PageRun(with_named(call), monkeypatch, capsys, replaced)
         for fence in fences(page):
             reader.run(fence)
+
+
+def with_named(call: Call) -> Call:
+    """A `call` that also runs the commands that an output names, which succeed."""
+    seen: set[tuple[str, ...]] = set()
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        result = call(*arguments)
+        for words in named_commands("".join(result[1:])):
+            if tuple(words) not in seen and words != [*map(str, arguments)]:
+                seen.add(tuple(words))
+                assert called(*words)[0] == 0, words
+        return result
+
+    return called
+
+
+def named_commands(text: str) -> Iterator[list[str]]:
+    """Complete commands that an output names: lines of their own, and those in backticks."""
+    lines = re.findall(r"^(?:Next:)?\s*(logitbank (?:.*\\\n)*.*)$", text, re.M)
+    lines += re.findall(r"`(logitbank [^`]*)`", text.replace("\n", " "))
+    for line in lines:
+        words = shlex.split(line.replace("\\\n", " "))[1:]
+        if any(re.fullmatch("[A-Z]+|…", word) for word in words):
+            continue
+        try:
+            parse(words)
+        except (AssertionError, typer.TyperException):
+            continue  # a name of a command in a sentence
+        yield words
 
 
 class PageRun:
@@ -49,11 +79,7 @@ class PageRun:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
         replaced: Mapping[str, str],
-        *,
-        compared: bool = True,
     ) -> None:
-        """Outputs are not compared with the page if `call` gives the screen of a terminal."""
-        self._compared = compared
         self._call, self._monkeypatch, self._capsys = call, monkeypatch, capsys
         self._replaced = replaced
         self._names: dict[str, Any] = {"__name__": "page"}
@@ -90,7 +116,7 @@ class PageRun:
             code, *printed = self._ran(command)
             expected = fence.exit_code if command is typed[-1] else 0
             assert code == expected, f"line {fence.line}: {command.words} gave {code}: {printed}"
-            if command.shown and self._compared:
+            if command.shown:
                 assert_shown(fence, "\n".join(command.shown), *printed)
 
     def _ran(self, command: Command) -> tuple[int, str, str]:

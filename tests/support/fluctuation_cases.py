@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.support.made_once import made_once
 
 JOBS = ("a nurse", "a judge", "an actor", "a cook", "a pilot", "a dean")
 
@@ -80,6 +81,7 @@ SENTENCES = [
 STEPS, VOCAB = (0, 10, 20, 30), 9
 
 
+@made_once
 def professions_bank(path: Path, *, seeds: tuple[int, ...] = (0, 1), model: str = "toy") -> Path:
     """Two runs of four checkpoints and a release, over four professions and the priors."""
     queries = QuerySet("ab" * 32, tuple(Query((3, 4, i), 0, head="mask") for i in range(10)))

@@ -32,11 +32,14 @@ from typing import IO, Any, ClassVar
 
 import pytest
 
+from logitbank.analysis.families import BUILT_IN
 from logitbank.engine.backends.protocol import EngineName, EngineSettings
 from logitbank.engine.workers import reference_check, worker_process
 from tests.support.paths import ROOT
 from tests.support.shared import HELD, locked, shared_folder
 
+COMMANDS, COMMAND = "commands", "tests.support.logitbank_command"
+"""The server of the command line, and the module of its processes."""
 IMPORTS: dict[EngineName, tuple[str, ...]] = {
     "transformers": (
         "logitbank.engine.workers.worker",
@@ -48,9 +51,17 @@ IMPORTS: dict[EngineName, tuple[str, ...]] = {
         "logitbank.engine.workers.worker",
         "logitbank.engine.backends.vllm.masked",
     ),
+    COMMANDS: (
+        COMMAND,
+        *(f"logitbank.analysis.families.{name}" for name in BUILT_IN),
+        "rich.table",
+        "rich.progress",
+        "scipy.stats",
+    ),
 }
 AHEAD: dict[EngineName, tuple[str, ...]] = {
     "transformers": (),
+    COMMANDS: (),
     "vllm": (
         "vllm.v1.worker.cpu_worker",
         "vllm.v1.core.sched.scheduler",
@@ -83,19 +94,26 @@ class Preloaded:
     """The servers, each started at its first use in any process of the tests."""
 
     def __init__(self) -> None:
-        self._environment = {**os.environ}
+        kept = os.environ.keys() - {"COLUMNS", "NO_COLOR"}  # a terminal has its own
+        self._environment = {name: os.environ[name] for name in kept}
 
     @contextlib.contextmanager
     def workers(self, engine: EngineName) -> Iterator[None]:
         """Workers for this engine, and all reference checks, come from the servers."""
         servers = {
-            "logitbank.engine.workers.serve": self._address(engine),
-            "logitbank.engine.workers.reference_check": self._address("transformers"),
+            "logitbank.engine.workers.serve": self.address(engine),
+            "logitbank.engine.workers.reference_check": self.address("transformers"),
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SERVERS, json.dumps(servers))
             processes_from_servers(patch.setattr)
             yield
+
+    def logitbank(self, *arguments: object, tty: IO[Any], environment: dict[str, str]) -> "Process":
+        """The command on a terminal."""
+        command = [sys.executable, "-m", COMMAND, *map(str, arguments)]
+        address = self.address(COMMANDS)
+        return Process(address, command, stdin=tty, stdout=tty, stderr=tty, env=environment)
 
     def running(self) -> list[int]:
         """Processes from servers that this process has asked for and that have not ended."""
@@ -114,11 +132,12 @@ class Preloaded:
             str(reply),
         ]
         with output.open("wb") as log:
-            process = Process(self._address(engine), command, stdout=log, stderr=log)
+            process = Process(self.address(engine), command, stdout=log, stderr=log)
         assert process.wait() == 0, output.read_text()[-3000:]
         return pickle.loads(reply.read_bytes())
 
-    def _address(self, engine: EngineName) -> str:
+    def address(self, engine: EngineName) -> str:
+        """The socket of a server, which is started if it is the first use."""
         address = str(shared_folder() / engine)
         with locked(engine):
             if not Path(address).exists():
@@ -126,6 +145,9 @@ class Preloaded:
         return address
 
     def _start(self, engine: EngineName, address: str) -> None:
+        own: dict[str, str] = {}
+        if engine != COMMANDS:
+            own = worker_process.worker_environment(EngineSettings(engine))
         # Whoever connects before the imports are done waits.
         with socket.socket(socket.AF_UNIX) as listener, open(f"{address}.log", "wb") as log:
             listener.bind(address)
@@ -135,7 +157,7 @@ class Preloaded:
             subprocess.run(
                 [sys.executable, "-m", "tests.support.preloaded", "serve", number, engine, end],
                 cwd=ROOT,
-                env=self._environment | worker_process.worker_environment(EngineSettings(engine)),
+                env=self._environment | own,
                 pass_fds=[listener.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -170,9 +192,11 @@ class Process:
             if stdin == subprocess.PIPE:
                 source, write = os.pipe()
                 self.stdin = os.fdopen(write, f"w{mode}")
-            else:
-                assert stdin == subprocess.DEVNULL
+            elif stdin == subprocess.DEVNULL:
                 source = os.open(os.devnull, os.O_RDONLY)
+            else:
+                assert not isinstance(stdin, int)
+                source = os.dup(stdin.fileno())
             theirs.callback(os.close, source)
             if stdout == subprocess.PIPE:
                 read, target = os.pipe()
@@ -310,10 +334,13 @@ def _become(
         sys.modules.pop(module, None)
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 

@@ -27,6 +27,7 @@ def share() -> None:
 
 
 def shared_folder() -> Path:
+    share()
     return Path(os.environ[_FOLDER])
 
 

@@ -12,6 +12,7 @@ import pytest
 from logitbank.analysis.frames.candidates import LABELS
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.support.made_once import made_once
 from tests.support.paths import PUBLIC as DATA
 
 VOCAB = 8
@@ -125,6 +126,7 @@ KINDS: Mapping[str, tuple[str, str, int]] = {
 }
 
 
+@made_once
 def make_bank(path: Path, *, model: str = "toy", steps: Sequence[int | None] = (0, 8)) -> Path:
     """Both tasks of `EXAMPLES` at some steps, with drawn logits."""
     bank = Bank.create(path)

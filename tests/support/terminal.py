@@ -1,26 +1,15 @@
 """A command in a pseudo-terminal, with the tests' workers and empty charts; its screen as text."""
 
 import fcntl
-import gc
-import importlib
-import json
 import os
-import pkgutil
 import pty
 import re
-import select
 import struct
-import subprocess
-import sys
 import termios
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
-from logitbank import analysis
-from tests.support.paths import ROOT
+from tests.support.preloaded import Preloaded
 
 CTRL_C = b"\x03"
 ROWS = 50
@@ -86,30 +75,23 @@ class Screen:
 
 
 def run(
-    *arguments: object, columns: int, press: Callable[[Screen], bytes] | None = None
+    preloaded: Preloaded,
+    *arguments: object,
+    columns: int,
+    press: Callable[[Screen], bytes] | None = None,
 ) -> tuple[int, Screen]:
     """The exit code and the last screen of `logitbank`.
 
     `press` is called after each output, and returns keys to press.
     """
-    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     environment = {n: v for n, v in os.environ.items() if n not in ("COLUMNS", "NO_COLOR")}
-    environment |= {"TERM": "xterm-256color", "PYTHONPATH": path}
+    environment["TERM"] = "xterm-256color"
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
-    request = [*map(str, arguments)], environment, os.getcwd(), os.ttyname(theirs)
-    server = _server()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.write(json.dumps(request).encode() + b"\n")
-    server.stdin.flush()
-    screen, left, code = Screen(columns), b"", None
+    with os.fdopen(theirs, "r+b", buffering=0) as tty:
+        process = preloaded.logitbank(*arguments, tty=tty, environment=environment)
+    screen, left = Screen(columns), b""
     while True:
-        ready, _, _ = select.select([ours, *([server.stdout] if code is None else [])], [], [])
-        if server.stdout in ready:
-            code = int(server.stdout.readline())
-            os.close(theirs)  # from here on the terminal ends with its last process
-            continue
         try:
             received = os.read(ours, 2**16)
         except OSError:  # the last process that had the terminal has ended
@@ -132,16 +114,7 @@ def run(
         if press is not None and (keys := press(screen)):
             os.write(ours, keys)
     os.close(ours)
-    assert code is not None
-    return code, screen
-
-
-@cache
-def _server() -> subprocess.Popen[bytes]:
-    """A process with the imports of all commands, which forks for each; it ends with this one."""
-    command = [sys.executable, "-m", "tests.support.terminal"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe)
+    return process.wait(), screen
 
 
 def assert_clean(arguments: Sequence[object], screen: Screen) -> None:
@@ -155,57 +128,3 @@ def assert_clean(arguments: Sequence[object], screen: Screen) -> None:
     )
     assert not any(re.search("[━╸╺⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", line) for line in lines), shown
     assert screen.cursor, shown
-
-
-def _become(arguments: list[str], environment: dict[str, str], folder: str, tty: str) -> None:
-    """Go on as a command in a terminal; does not return."""
-    from logitbank.analysis.charts import chart
-    from logitbank.cli.main import main as logitbank
-    from tests.support import preloaded
-
-    os.login_tty(os.open(tty, os.O_RDWR | os.O_NOCTTY))
-    sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout, sys.stderr = (os.fdopen(n, "w", 1, "utf-8", closefd=False) for n in (1, 2))
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-
-    def touched(charts: dict[str, object], folder: Path, **_: object) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in charts:
-            (folder / f"{name}.pdf").touch()
-
-    chart.save_charts = touched  # type: ignore[assignment]
-    if preloaded.SERVERS in os.environ:
-        preloaded.processes_from_servers()
-    sys.argv = ["logitbank", *arguments]
-    code = 1
-    try:
-        logitbank()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def main() -> None:
-    """Fork for each line of the input, and print the exit code of each command."""
-    for module in pkgutil.walk_packages(analysis.__path__, "logitbank.analysis."):
-        importlib.import_module(module.name)
-    for name in ("polars", "rich.table", "rich.progress", "scipy.stats"):
-        importlib.import_module(name)
-    gc.freeze()
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            _become(*json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ import polars as pl
 
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from tests.support.made_once import made_once
 
 VOCAB = 40
 NAMES = {"female": ("Ann", "Eva"), "male": ("Bob", "Jim", "Leo")}
@@ -102,6 +103,7 @@ def logits_of(rows: Sequence[Row], step: int | None, *, nurses: float = 0.0) -> 
     return logits.astype(np.float32)
 
 
+@made_once
 def make_bank(
     path: Path,
     *,

@@ -51,9 +51,7 @@ class Size:
     engines: tuple[str, ...] = ENGINES
 
 
-TINY = Size(
-    *("toy", "toy", "toy", "toy"), sentences=4, sample=2, dtypes=("float32",), engines=ENGINES[:1]
-)
+TINY = Size(*4 * ("least",), sentences=4, sample=2, dtypes=("float32",), engines=ENGINES[:1])
 """For tests on a CPU."""
 Case = Callable[[str], Iterator[Figure]]
 

@@ -165,7 +165,7 @@ def kinds(curves: np.ndarray, steps: np.ndarray = EVERY) -> list[list[dict[str, 
 @pytest.mark.parametrize("untrained", [0.0, 6.0, -6.0])
 def test_a_later_change_is_found_wherever_the_untrained_level_is(untrained: float) -> None:
     """Step 0 lies apart, and with it the next three checkpoints."""
-    curves = np.random.default_rng(2).normal(size=(8, len(EVERY))) + 6 * (EVERY >= 80_000)
+    curves = np.random.default_rng(2).normal(size=(3, len(EVERY))) + 6 * (EVERY >= 80_000)
     curves[:, :4] += untrained
     for rows in kinds(curves):
         near = [row for row in rows if abs(int(str(row["step"])) - 80_000) <= 1_000]
@@ -176,11 +176,11 @@ def test_a_later_change_is_found_wherever_the_untrained_level_is(untrained: floa
 @pytest.mark.parametrize("second", [6.0, -6.0])
 def test_two_equal_shifts_do_not_hide_each_other(second: float) -> None:
     shifts = 6 * (EVERY >= 50_000) + second * (EVERY >= 100_000)
-    curves = np.random.default_rng(4).normal(size=(8, len(EVERY))) + shifts
+    curves = np.random.default_rng(4).normal(size=(4, len(EVERY))) + shifts
     found = [[row["step"] for row in rows] for rows in kinds(curves)]
     near = [len(s) == 2 and s[0] in range(48_000, 53_000) and s[1] in range(98_000, 103_000)
             for s in found]  # fmt: skip
-    assert np.mean(near) >= 0.9
+    assert all(near)
 
 
 def test_the_untrained_phase_ends_where_a_checkpoint_differs_from_step_0() -> None:
@@ -300,6 +300,6 @@ def test_likelihood_ratios_are_those_of_covariance_matrices() -> None:
 def test_a_random_walk_with_noise_at_each_checkpoint_is_no_change(noise: int) -> None:
     """The random-walk statistic alone calls 43 and 63 % of such curves changed."""
     rng = np.random.default_rng(noise)
-    walks = rng.normal(size=(30, 154)).cumsum(axis=1)
+    walks = rng.normal(size=(12, 154)).cumsum(axis=1)
     curves = walks + noise * rng.normal(size=walks.shape)
-    assert sum(found_in(curve, EVERY).kind != "none" for curve in curves) <= 3
+    assert sum(found_in(curve, EVERY).kind != "none" for curve in curves) <= 2

@@ -30,6 +30,7 @@ from logitbank.analysis.results.studies import measured_study
 from logitbank.store import Bank, CheckpointId
 from tests.support.browser import Opened
 from tests.support.command import Call
+from tests.support.made_once import made_once
 from tests.support.small_banks import OPTIONS, QUERY_SET, new_bank
 
 STEPS = (0, 10, 20)
@@ -37,9 +38,13 @@ STEPS = (0, 10, 20)
 
 def crowded(path: Path, models: int) -> tuple[Bank, np.ndarray]:
     """Models whose share of "yes" goes from 0.3 to a value of their own; these values."""
+    return Bank.open(crowd(path, models)), np.linspace(0.2, 0.7, models)
+
+
+@made_once
+def crowd(path: Path, models: int) -> None:
     bank = new_bank(path)
-    last = np.linspace(0.2, 0.7, models)
-    for model, share in enumerate(last):
+    for model, share in enumerate(np.linspace(0.2, 0.7, models)):
         for at, step in enumerate(STEPS):
             p = 0.3 + (share - 0.3) * at / 2 + np.linspace(-0.02, 0.02, 10)
             rows = np.full((10, 6), -30.0)
@@ -48,7 +53,6 @@ def crowded(path: Path, models: int) -> tuple[Bank, np.ndarray]:
                 rows.astype(np.float32), checkpoint=CheckpointId(f"m{model}", step=step),
                 query_set=QUERY_SET.name, dtype="float32",
             )  # fmt: skip
-    return bank, last
 
 
 def test_a_crowd_is_told_by_its_median_and_range(tmp_path: Path) -> None:

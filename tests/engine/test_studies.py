@@ -6,8 +6,10 @@ Tolerances are ten times what one machine had, since another one rounds otherwis
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ import pytest
 
 import logitbank
 from logitbank.analysis.frames.expressions import HALF_LN2
+from logitbank.engine.prompts.registry import prompt_names
 from tests.support import plain_studies, stand_ins
+from tests.support.docs_run import parse
 from tests.support.paths import PUBLIC, ROOT
 from tests.support.preloaded import COMMAND, COMMANDS, Preloaded
 
@@ -51,18 +55,19 @@ def same_weights_each_time() -> None:
 class Study:
     """A script and its folder of results."""
 
-    def __init__(self, script: str, folder: Path, **variables: str) -> None:
+    def __init__(self, script: str, folder: Path, command: str = "", **variables: str) -> None:
+        """`command` is the text of another `logitbank`."""
         if not PUBLIC.is_dir():
             pytest.skip(f"{PUBLIC} is not there")
         self.command = ["bash", str(ROOT / "studies" / script), "--engine", "transformers"]
         self.out = folder / "out"
         folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
-        if "LOGITBANK_TEST_COMMANDS" in os.environ:
-            command = folder / "bin" / "logitbank"
-            command.parent.mkdir(parents=True)
-            command.write_text(CLIENT)
-            command.chmod(0o755)
-            folders.insert(0, str(command.parent))
+        if command or "LOGITBANK_TEST_COMMANDS" in os.environ:
+            path = folder / "bin" / "logitbank"
+            path.parent.mkdir(parents=True)
+            path.write_text(command or CLIENT)
+            path.chmod(0o755)
+            folders.insert(0, str(path.parent))
         own = {
             "PATH": os.pathsep.join(folders),
             "LOGITBANK_DATA": str(PUBLIC),
@@ -117,9 +122,23 @@ def stereoset_debias(folder: Path) -> tuple[Study, Path]:
 
 
 @pytest.mark.usefixtures("quick_commands")
-def test_the_studies_that_take_minutes_are_planned(tmp_path: Path) -> None:
-    fairness_dynamics(tmp_path / "fairness", (0,))[0].plan()
-    stereoset_debias(tmp_path / "stereoset")[0].plan()
+def test_a_study_that_takes_minutes_is_planned(tmp_path: Path) -> None:
+    fairness_dynamics(tmp_path, (0,))[0].plan()
+
+
+@pytest.mark.parametrize("script", ["fairness-dynamics.sh", "stereoset-debias.sh"])
+def test_all_commands_of_studies_that_take_minutes_are_valid(script: str, tmp_path: Path) -> None:
+    """A script whose `logitbank` only writes its arguments down. `make long` runs them."""
+    study = Study(script, tmp_path, command='#!/bin/bash\necho "${*@Q}" >> "$OUT/calls"\n')
+    study.out.mkdir()
+    study.run()
+    calls = [shlex.split(line) for line in (study.out / "calls").read_text().splitlines()]
+    assert [call[0] for call in calls if call[0] in ("extract", "report")][-1] == "report"
+    for call in calls:
+        parse(call)
+        names = [spec for option, spec in pairwise(call) if option == "--prompts"]
+        if call[0] == "extract":
+            assert {spec.partition(":")[0] for spec in names} <= {*prompt_names()}, call
 
 
 @pytest.mark.long

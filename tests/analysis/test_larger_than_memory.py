@@ -13,7 +13,7 @@ from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import add_winobias
 from tests.support.paths import ROOT
 
-STEPS, VOCAB, ALLOWED_MB = 44, 65_536, 160
+STEPS, VOCAB, ALLOWED_MB = 90, 65_536, 320
 
 
 def answers(bank: Path, *limit: str) -> tuple[bool, dict[str, object]]:

@@ -100,7 +100,7 @@ SAVED = (SavedChart, SavedLayers, SavedColumn, SavedRow, SavedFacets)
 
 
 def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = None) -> Chart:
-    """A finished chart. Its title and caption are in `usermeta`, which Vega-Lite forbids in parts.
+    """The chart, finished: title and caption are in `usermeta`, which Vega-Lite forbids in parts.
 
     Parameters
     ----------
@@ -118,11 +118,11 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
         caption = f"{caption} Named: the highest and the lowest on average. Grey: all others."
     caption = " ".join(caption.split())  # a sentence that a chart does not need leaves no gap
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
-    done: Chart = chart.properties(usermeta=meta)
-    # A new one would lay out its parts a second time. Altair keeps what is set as properties.
-    kind = next((each for each in SAVED if type(done) in each.__bases__), type(done))
-    object.__setattr__(done, "__class__", kind)
-    return done
+    # A new chart, or that of `properties`, would copy and lay out every part once more.
+    chart["usermeta"] = meta
+    kind = next((each for each in SAVED if type(chart) in each.__bases__), type(chart))
+    object.__setattr__(chart, "__class__", kind)
+    return chart
 
 
 def _columns(chart: Any) -> Iterator[Collection[str]]:

@@ -507,6 +507,7 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
     scales: dict[str, Any] = {"x": "shared", "color": "independent"}
     if any(_dashed_by_color(layer) for row in rows for plot in row for layer in _layers(plot)):
         scales["strokeDash"] = "independent"  # so that one legend has both
+    resolve = alt.Resolve(scale=alt.ScaleResolveMap(**scales))  # a method would copy every plot
     for row in rows:
         parts: list[Chart] = []
         for plot in row:
@@ -537,9 +538,9 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
                     _remove_legends(layer)
             seen |= fields
             parts.append(part)
-        one_row = alt.hconcat(*parts, spacing=6).resolve_scale(**scales)
-        lines.append(one_row if len(parts) > 1 else parts[0])
-    chart: alt.VConcatChart = alt.vconcat(*lines, spacing=4).resolve_scale(**scales)
+        several = len(parts) > 1
+        lines.append(alt.hconcat(*parts, spacing=6, resolve=resolve) if several else parts[0])
+    chart: alt.VConcatChart = alt.vconcat(*lines, spacing=4, resolve=resolve)
     return chart
 
 

@@ -6,6 +6,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -16,7 +17,14 @@ from scipy.stats import norm
 from logitbank.analysis.families.fairness import DELTA as GAP
 from logitbank.analysis.families.lambada import FAMILY as LAMBADA
 from logitbank.analysis.families.stereoset import FAMILY as STEREOSET
-from logitbank.analysis.families.tradeoff.tables import Curve, curve_table, pair_table
+from logitbank.analysis.families.tradeoff import PERFORMANCE
+from logitbank.analysis.families.tradeoff.tables import (
+    PAIR,
+    Curve,
+    common_rows,
+    curve_table,
+    pair_table,
+)
 from logitbank.analysis.frames.items import Items, array_items
 from logitbank.analysis.results.templates import Template, templates_mean
 from logitbank.analysis.stats.bootstrap import Interval
@@ -335,10 +343,11 @@ def tradeoff_coverage(sentences: int) -> Iterator[Rate]:
         )
         for each, ends, measure in (
             (both, [np.hstack([*early]), np.hstack([female, male])], GAP),
-            (words, [right, kept], LAMBADA.measures[0]),
+            (words, [right, kept], replace(LAMBADA.measures[0], name=PERFORMANCE.name)),
         )
     )
-    pairs = pair_table(curve_table(able, gap), able, gap, (16, 8))
+    curves = curve_table(common_rows(able, gap))
+    pairs = pair_table(curves, able, gap, (16, 8), 2.0).filter(choice=PAIR)
     for name, truth in {"fairness": 70.0, "performance": -6.5}.items():
         ends = Interval(*(pairs[f"{name}_{end}"].to_numpy() for end in ("low", "high")))
         yield _covered(f"trade-off, change of {name}", ends, truth, clusters=sentences)

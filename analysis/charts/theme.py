@@ -12,7 +12,7 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8f98"
 """Male, female, neutral: from Okabe and Ito's palette, which suits colour-blind readers."""
 PURPLE, GREEN = "#8e5ea2", "#009e73"
 DELTA = PURPLE
-"""The gap between genders, in every chart and page."""
+"""The gap between genders, in the charts of fairness."""
 PALETTE = (BLUE, ORANGE, GREEN, "#99226b", "#5c4500", "#30209a")
 """For other series. The palette's pink, yellow and light blue have a contrast below 3 on white."""
 GENDERED = {

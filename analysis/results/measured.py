@@ -1,7 +1,8 @@
 """What every family has unless it names its own: the table of measures, findings and a chart."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -43,7 +44,7 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.summary import ALL, measures_table
 from logitbank.analysis.stats.views import groups_of
-from logitbank.wording import step_name
+from logitbank.wording import counted, step_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,8 @@ def sample_of(family: Family) -> Callable[[Row], str]:
     """The sample size of rows of measures."""
 
     def text(row: Row) -> str:
+        if row["items"] is None:  # of a file
+            return ""
         item = item_of(family, row["measure"])
         return size("items", "clusters", items=item, clusters=family.cluster)(row)
 
@@ -239,9 +242,12 @@ def item_of(family: Family, key: str) -> str:
 
 def _samples(family: Family, table: pl.DataFrame) -> str:
     """The sample sizes of all measures of a table, for each kind of item."""
-    items = {key: item_of(family, key) for key in table["measure"].unique(maintain_order=True)}
+    known = table.drop_nulls("items")
+    if known.is_empty():  # of files
+        return f"n = {counted(table.select(CHECKPOINT).n_unique(), 'checkpoint')}."
+    items = {key: item_of(family, key) for key in known["measure"].unique(maintain_order=True)}
     sizes = (
-        sample_size(table.filter(pl.col("measure").replace(items) == item)["items"], item)
+        sample_size(known.filter(pl.col("measure").replace(items) == item)["items"], item)
         for item in dict.fromkeys(items.values())
     )
     return f"n = {', '.join(size.removeprefix('n = ') for size in sizes)}."
@@ -262,27 +268,29 @@ def _axis(measure: Measure) -> Axis:
 
 
 def charts(family: Family, result: Measured) -> dict[str, Chart]:
-    """One curve for each measure, above each other; of a single checkpoint, one row of dots."""
+    """A plot for each measure, above each other; of a single checkpoint, a row of dots.
+
+    Without groups of items, measures of one name share a plot.
+    """
     table = result.measures.filter(pl.col("value").is_not_nan())
     if table.is_empty():
         return {}
-    groups = groups_of(table)
-    table = table.with_columns(group=pl.concat_str([*groups, pl.lit("")], separator=" "))
     drawn = [each for each in family.measures if each.key in table["measure"]]
+    plots = [*_plots(table, drawn)]
     levels = ", ".join(dict.fromkeys(filter(None, map(_reference, drawn))))
     axis, changes = StepAxis(table["step"].to_list()), result.change_points
     only = table["step"].n_unique() == 1
     if only:
         when = f"at {step_name(table['step'][0])}"
-        rows = [_dots(table.filter(measure=each.key), each, groups) for each in drawn]
+        rows = [_dots(*plot) for plot in plots]
         chart: Chart = alt.vconcat(*rows, spacing=6).resolve_scale(color="shared")
     else:
         when = "over training"
-        panels = [_curves(table.filter(measure=each.key), each, groups, axis) for each in drawn]
+        panels = [_curves(*plot, axis) for plot in plots]
         panels[0] = alt.layer(*change_points(changes, axis), panels[0])
         chart = stacked(*panels) if len(panels) > 1 else panels[0]
     dashed = "" if only else change_caption(changes)
-    where = ", in the first plot" if len(drawn) > 1 else ""
+    where = ", in the first plot" if len(plots) > 1 else ""
     caption = (
         f"{family.title} {when}.",
         interval_caption(table),
@@ -294,19 +302,37 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     return {"measures": titled(chart, family.title, text, axis=None if only else axis)}
 
 
-def _curves(rows: pl.DataFrame, measure: Measure, groups: Sequence[str], axis: StepAxis) -> Chart:
-    plot: Chart = curves(rows, axis, _axis(measure), group="group" if groups else None)
+_Plot = tuple[pl.DataFrame, Measure, str | None]
+"""Rows, their measure, and the column that colours stand for, if that is not the model and run."""
+
+
+def _plots(table: pl.DataFrame, measures: Sequence[Measure]) -> Iterator[_Plot]:
+    """The plots of a chart. Without groups of items, measures of one name share one."""
+    groups, shared = groups_of(table), defaultdict[str, list[Measure]](list)
+    for each in measures:
+        shared[each.key if groups else each.name].append(each)
+    for measure, *others in shared.values():
+        rows = table.filter(pl.col("measure").is_in([measure.key, *(each.key for each in others)]))
+        name = pl.col("measure").str.strip_prefix(f"{measure.name}, ")
+        if groups:
+            name = pl.concat_str([*groups, pl.lit("")], separator=" ")
+        about = replace(measure, group="") if others else measure
+        yield rows.with_columns(group=name), about, "group" if groups or others else None
+
+
+def _curves(rows: pl.DataFrame, measure: Measure, group: str | None, axis: StepAxis) -> Chart:
+    plot: Chart = curves(rows, axis, _axis(measure), group=group)
     known = measure.reference is not None
     return alt.layer(horizontal(float(measure.reference or 0)), plot) if known else plot
 
 
-def _dots(rows: pl.DataFrame, measure: Measure, groups: Sequence[str]) -> Chart:
+def _dots(rows: pl.DataFrame, measure: Measure, group: str | None) -> Chart:
     """The values of groups at one checkpoint, or of models and runs."""
     rows = with_series(rows).with_columns(pl.col(pl.Float64).fill_nan(None))
-    category, group = ("group", SERIES) if groups else (SERIES, "measure")
-    shown = rows.select(*dict.fromkeys((category, group, SERIES, "value", "low", "high", "items")))
+    category, color = (group, SERIES) if group else (SERIES, "measure")
+    shown = rows.select(*dict.fromkeys((category, color, SERIES, "value", "low", "high", "items")))
     tooltip = {"Model": SERIES, words_for(measure): "value", "Items": "items"}
     return dots(
-        alt.Chart(shown), shown, _axis(measure), category, group=group, tooltip=tooltip,
+        alt.Chart(shown), shown, _axis(measure), category, group=color, tooltip=tooltip,
         reference=measure.reference,
     )  # fmt: skip

@@ -110,7 +110,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("stereotype", "stereotype_accuracy"): ("stereotype_accuracy", "measure"),
     ("stereotype", "gap_and_stereotype"): {"male", "female", "SA", "sa_gender"},
     ("tradeoff", "tradeoff"): ("tradeoff", "run"),
-    ("tradeoff", "curves"): ("parts", "group"),
+    ("tradeoff", "measures"): {"male", "female", "LAMBADA accuracy"},
     ("unqover", "ranked_subjects"): {"Ann", "Danish"},
     ("unqover", "attribute_strengths"): ("attributes", "attribute"),
     ("unqover", "measures"): ("unqover", "category"),

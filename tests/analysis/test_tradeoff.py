@@ -10,12 +10,16 @@ from scipy import stats
 
 from logitbank.analysis.charts.chart import chart_caption, legend_names
 from logitbank.analysis.families.fairness import DELTA as GAP
-from logitbank.analysis.families.tradeoff import FAMILY
-from logitbank.analysis.families.tradeoff.metric import TradeOff, trade_off, tradeoff_metric
-from logitbank.analysis.families.tradeoff.tables import Curve
+from logitbank.analysis.families.tradeoff import FAMILY, PERFORMANCE
+from logitbank.analysis.families.tradeoff.metric import (
+    TradeOff,
+    frame_curve,
+    trade_off,
+    tradeoff_metric,
+)
+from logitbank.analysis.families.tradeoff.tables import PAIR, SMALLEST, Curve
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.items import array_items
-from logitbank.analysis.results.series import with_extreme
 from logitbank.errors import UsageError
 
 pytestmark = pytest.mark.numerical
@@ -35,6 +39,16 @@ def side(values: list[float], *, steps: list[int] = STEPS, **columns: object) ->
 
 def small(**options: object) -> TradeOff:
     return tradeoff_metric(side(ACC), side(DELTA), **options)  # type: ignore[arg-type]
+
+
+def choice_of(result: TradeOff) -> dict[str, Any]:
+    (row,) = result.pairs.filter(choice=SMALLEST).rows(named=True)
+    return row
+
+
+def pair_of(result: TradeOff) -> dict[str, Any]:
+    (row,) = result.pairs.filter(choice=PAIR).rows(named=True)
+    return row
 
 
 def found_in(result: TradeOff, text: str) -> Finding:
@@ -57,44 +71,43 @@ def test_curves_are_joined_on_the_steps_that_both_have() -> None:
 def test_the_smallest_gap_within_the_allowance_is_chosen(
     max_accuracy_loss: float, step: int
 ) -> None:
-    (row,) = small(max_accuracy_loss=max_accuracy_loss).choices.rows(named=True)
-    assert (row["best_step"], row["step"]) == (5000, step)
+    row = choice_of(small(max_accuracy_loss=max_accuracy_loss))
+    assert (row["before"], row["after"]) == (5000, step)
+    assert row["max_accuracy_loss"] == max_accuracy_loss
     assert row["performance_change"] == pytest.approx(100 * (ACC[STEPS.index(step)] - 0.50))
 
 
 def test_of_equally_good_checkpoints_the_fairest_is_the_best() -> None:
     choices = tradeoff_metric(
         side([0.5, 0.5, 0.4] * 2), side([0.3, 0.2, 0.1] * 2), max_accuracy_loss=0
-    ).choices
-    assert choices.select("best_step", "step", "gap").row(0) == (2000, 2000, 0.2)
-    alike = tradeoff_metric(side([0.5] * 6), side([0.2] * 6)).choices
-    assert alike.select("best_step", "step").row(0) == (1000, 1000)
+    ).pairs
+    assert choices.select("before", "after", "delta_after").row(0) == (2000, 2000, 0.2)
+    alike = tradeoff_metric(side([0.5] * 6), side([0.2] * 6)).pairs
+    assert alike.select("before", "after").row(0) == (1000, 1000)
 
 
 def test_a_selection_reports_the_number_of_candidates_and_neighbouring_scores() -> None:
     accuracy, gap = [0.1, 0.49, 0.50, 0.49, 0.3, 0.47], [0.0, 0.3, 0.2, 0.05, 0.01, 0.1]
     found = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=1)
-    (row,) = found.choices.rows(named=True)
-    assert (row["step"], row["searched"]) == (4000, 3)  # 0.49, 0.50 and 0.49
-    assert (row["gap_before"], row["gap_after"]) == (0.2, 0.01)
+    row = choice_of(found)
+    assert (row["after"], row["searched"]) == (4000, 3)  # 0.49, 0.50 and 0.49
+    assert row["fairness_low"] is None, "no interval of what was chosen"
     choice = found_in(found, "Smallest gap within 1 point of")
     assert (choice.value, choice.n) == (0.05, "3 checkpoints searched")
     assert "0.2 and 0.01 at the neighbouring checkpoints" in choice.baseline
-    (ends,) = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=100).choices.rows(
-        named=True
-    )
-    assert (ends["step"], ends["searched"]) == (1000, 6)
-    assert np.isnan(ends["gap_before"])
+    found = tradeoff_metric(side(accuracy), side(gap), max_accuracy_loss=100)
+    assert (choice_of(found)["after"], choice_of(found)["searched"]) == (1000, 6)
+    assert "best; 0.3 at the" in found_in(found, "Smallest gap").baseline
 
 
 def test_the_published_change_of_fairness_comes_out() -> None:
     """A gap of 0.73 that becomes 0.05: 93.2 %; the reported 92.5 % is within the rounding."""
-    found = small(pair=(6000, 2000)).pairs
-    assert found["fairness_change"][0] == pytest.approx(100 * 0.68 / 0.73)
+    row = pair_of(small(pair=(6000, 2000)))
+    assert row["fairness_change"] == pytest.approx(100 * 0.68 / 0.73)
     inside = tradeoff_metric(
         side(ACC), side([*DELTA[:1], 0.0545, *DELTA[2:5], 0.727]), pair=(6000, 2000)
     )
-    assert inside.pairs["fairness_change"][0] == pytest.approx(92.5, abs=0.05)
+    assert pair_of(inside)["fairness_change"] == pytest.approx(92.5, abs=0.05)
 
 
 def test_the_published_change_is_a_finding() -> None:
@@ -116,10 +129,9 @@ def test_curves_that_rise_and_fall_say_so() -> None:
     able = side([0.05, 0.30, 0.95, 0.60, 0.40, 0.06], stderr=0.01)
     found = tradeoff_metric(able, side([0.02, 0.1, -0.7, 0.3, 0.1, 0.01], stderr=0.01),
                             max_accuracy_loss=100)  # fmt: skip
-    first, gap, accuracy, *_ = FAMILY.findings(found)
-    assert (gap.text, gap.extreme) == ("Gap at step 6,000", "highest 0.7 at step 3,000")
+    accuracy, gap = found_in(found, "Acc at step 6,000"), found_in(found, "Gap at step 6,000")
+    assert gap.extreme == "lowest −0.700 at step 3,000 and highest +0.300 at step 4,000"
     assert (accuracy.number, accuracy.extreme) == ("6.0%", "highest 95.0% at step 3,000")
-    assert with_extreme(first, [gap]).extreme == "", "the headline has step 3,000 already"
     flat = FAMILY.findings(tradeoff_metric(side([0.5] * 6, stderr=0.01), side([0.2] * 6)))
     assert not any(each.extreme for each in flat)
 
@@ -151,7 +163,7 @@ def test_a_headline_claims_nothing_that_its_interval_does_not() -> None:
 
 def test_standard_errors_give_normal_intervals() -> None:
     found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.02), pair=(6000, 2000))
-    (row,) = found.pairs.rows(named=True)
+    row = pair_of(found)
     half = 1.959964 * math.sqrt(2)  # two independent errors of one point each
     assert row["performance_change"] == pytest.approx(-19)
     assert row["performance_low"] == pytest.approx(-19 - half)
@@ -177,11 +189,11 @@ def test_a_change_of_items_is_paired_and_a_ratio_has_the_error_of_its_logarithm(
     male = np.zeros(30)
     values = np.array([[*(sentences / 2 + own), *male], [*sentences, *male]])
     gap = Curve.of_items(array_items(keys, axes, values), GAP)
-    found = trade_off(
-        Curve(side([0.5, 0.5], steps=[1000, 2000], stderr=math.nan, run="main", low=0.0, high=1.0)),
-        gap, metric="acc", gap_name="gap", max_accuracy_loss=2, pair=(2000, 1000),
-    )  # fmt: skip
-    (row,) = found.pairs.rows(named=True)
+    able = side([0.5, 0.5], steps=[1000, 2000], stderr=math.nan, low=0.0, high=1.0)
+    performance = frame_curve(able, PERFORMANCE, "acc")
+    row = pair_of(
+        trade_off(performance, gap, gap_name="gap", max_accuracy_loss=2, pair=(2000, 1000))
+    )
     ratio = values[0].sum() / values[1].sum()
     assert row["fairness_change"] == pytest.approx(100 * (1 - ratio))
     influence = (values[0] - ratio * values[1])[:30]
@@ -198,7 +210,7 @@ def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None
     """From 0.73 to 0.0001, each ± 0.02."""
     gap = side([*DELTA[:4], 0.0001, 0.73], stderr=0.02)
     found = tradeoff_metric(side(ACC), gap, pair=(6000, 5000))
-    (row,) = found.pairs.rows(named=True)
+    row = pair_of(found)
     assert row["fairness_change"] == pytest.approx(99.986, abs=0.001)
     assert row["fairness_high"] == 100
     assert row["fairness_low"] == pytest.approx(100 * (1 - 1.96 * 0.02 / 0.73), abs=0.2)
@@ -212,7 +224,7 @@ def test_an_estimate_lies_in_its_interval_where_the_gap_is_nearly_gone() -> None
 
 def test_a_gap_whose_interval_contains_zero_is_reported_as_such() -> None:
     found = tradeoff_metric(side(ACC, stderr=0.01), side(DELTA, stderr=0.1), pair=(2000, 6000))
-    assert found.pairs["before_may_be_zero"].to_list() == [True]
+    assert pair_of(found)["before_may_be_zero"] is True
     assert "no percentage: the gap before may be zero" in found_in(found, "Change of the gap").text
     assert not any("Fairness increase" in each.text for each in FAMILY.findings(found))
     zero = tradeoff_metric(side(ACC), side([0.0, *DELTA[1:]]), pair=(1000, 2000))
@@ -237,7 +249,8 @@ def test_several_models_and_runs_are_kept_apart() -> None:
         for v in (ACC, DELTA)
     ]
     found = tradeoff_metric(*both, pair=(5000, 4000))
-    assert found.pairs.select("model", "run").rows() == [*zip("aabb", "xyxy", strict=True)]
+    runs = [*zip("aabb", "xyxy", strict=True)]
+    assert found.pairs.select("model", "run").rows() == [*runs, *runs]
     assert FAMILY.findings(found)[1].text.startswith("a x: Fairness increase, step 5,000")
     assert FAMILY.findings(found)[1].series == ("a", "x")
 
@@ -300,7 +313,7 @@ def test_charts_are_one_for_all_runs() -> None:
         pl.concat(side(values, run=run, stderr=0.01) for run in "xy") for values in (ACC, DELTA)
     ]
     charts = FAMILY.charts(tradeoff_metric(*runs))
-    assert list(charts) == ["tradeoff", "curves"]
+    assert list(charts) == ["tradeoff", "measures"]
     for chart in charts.values():
         assert legend_names(chart.to_dict()) == {"m x", "m y"}
         assert "n = 12 checkpoints" in chart_caption(chart)

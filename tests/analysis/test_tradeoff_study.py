@@ -71,7 +71,7 @@ def test_three_analyses_of_a_report_read_winobias_once(
     stereotype(bank, cache=cache, bootstrap=20)
     assert reads == [1]
     answers = fair.jsd_parts.filter(pl.col("gold") == pl.col("option"), gold="female")
-    parts = able.parts.filter(group="female")
+    parts = able.measures.filter(measure="jsd_p, female")
     assert parts["value"].to_list() == pytest.approx(answers["jsd_p"].to_list())
 
 
@@ -79,7 +79,7 @@ def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
     study = tradeoff([bank], pair=(128, 16), max_accuracy_loss=10)
     result = study.result
     assert result.tradeoff["step"].to_list() == list(HITS)
-    (pair,) = result.pairs.rows(named=True)
+    pair, choice = result.pairs.rows(named=True)
     assert pair["performance_change"] == pytest.approx(100 * (26 - 29) / 40)
     # Three of 40 words are lost and none is gained; Bonett and Price 2012 by hand.
     centre, squares = -3 / 42, (3 + 2) / 42
@@ -87,8 +87,7 @@ def test_a_bank_alone_gives_a_trade_off_on_the_same_items(bank: Path) -> None:
     assert pair["performance_low"] == pytest.approx(100 * (centre - half))
     assert pair["performance_high"] == pytest.approx(100 * (centre + half))
     assert pair["fairness_low"] > 50
-    (choice,) = result.choices.rows(named=True)
-    assert (choice["best_step"], choice["step"]) == (32, 16)
+    assert (choice["choice"], choice["before"], choice["after"]) == ("smallest gap", 32, 16)
     fairness, cost = study.findings[1:3]
     assert (fairness.value, fairness.form) == (pair["fairness_change"] / 100, "+.1%")
     assert (cost.value, cost.high) == (pytest.approx(-7.5), pair["performance_high"])
@@ -175,7 +174,7 @@ def test_released_evaluations_of_pythia_are_read_as_they_are(tmp_path: Path) -> 
     ]
     last, early = (each["lambada_openai"]["acc"] for each in released)
     assert found.tradeoff["model"].unique().to_list() == ["pythia-160m"]
-    assert found.pairs["performance_change"].item() == pytest.approx(100 * (early - last))
+    assert found.pairs["performance_change"][0] == pytest.approx(100 * (early - last))
     big = f"pythia-160m={SAMPLES / 'pythia-6.9b-step83000.json'}"
     other = tradeoff(bank, performance=[big]).result.tradeoff
     assert other["step"].to_list() == [83000], "the only released step of this model"
@@ -183,14 +182,14 @@ def test_released_evaluations_of_pythia_are_read_as_they_are(tmp_path: Path) -> 
 
 def test_tables_and_charts_are_one_each(bank: Path) -> None:
     study = tradeoff([bank], max_accuracy_loss=10)
-    assert set(study.tables) == {"tradeoff", "choices", "pairs", "parts"}
-    assert list(study.charts) == ["tradeoff", "curves"]
-    panels = study.charts["curves"].vconcat
+    assert set(study.tables) == {"measures", "tradeoff", "pairs"}
+    assert list(study.charts) == ["tradeoff", "measures"]
+    panels = study.charts["measures"].vconcat
     assert len(panels) == 3, "accuracy, JSD-P of each answer, and the gap"
     assert {each.figure for each in study.findings} <= {*study.charts}
     assert len(study.findings[0].text.split()) <= 15
     (choice,) = (each for each in study.findings if "Smallest gap within 10 points" in each.text)
-    assert choice.value == study.result.choices["gap"].item()
+    assert choice.value == abs(study.result.pairs["delta_after"].item())
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def unqover_result(
 
 
 def test_the_headline_tests_the_largest_preference_of_all_that_were_looked_at() -> None:
-    head, _, mu, *_, count, most, least, coverage, sampled = findings(unqover_result(4, 20))
+    head, _, count, most, least, coverage, sampled, mu, *_ = findings(unqover_result(4, 20))
     assert "prefers some names at step 8 (gender): p = 0.004" in head.text
     assert head.n == "1,200 instances (20 subjects, 30 attributes), 3 missing"
     assert (mu.text, mu.value, mu.low, mu.high, mu.n) == (

@@ -20,6 +20,10 @@ def with_ends(table: str, column: str, measure: str, **keys: str) -> list[Column
 
 
 COLUMNS: dict[str, list[Column]] = {
+    "tradeoff": [
+        *with_ends("tradeoff", "performance", "performance"),
+        *with_ends("tradeoff", "delta", "delta"),
+    ],
     "rates": [
         *(("rates", old, f"{{part}}/{new}", {"template": "template"})
           for old, new in (("score", "value"), ("low", "low"), ("from_baseline", "from_baseline"))),
@@ -38,7 +42,7 @@ COLUMNS: dict[str, list[Column]] = {
         for old, new in (("accuracy", "value"), ("low", "low"), ("prompts", "items"))
     ],
 }  # fmt: skip
-"""By a table that only one family has."""
+"""By a table of a family; that of a study is the first one that it has."""
 STUDIES = sorted(
     path.parent
     for path in EXPECTED.glob("*/*/measures.csv")
@@ -56,20 +60,20 @@ def test_columns_are_measures_at_nine_digits(study: Path) -> None:
     if "group" not in measures.columns:
         measures = measures.with_columns(group=pl.lit("all"))
     compared = 0
-    for kind, columns in COLUMNS.items():
-        for table, column, measure, keys in columns if (study / f"{kind}.csv").is_file() else ():
-            name, _, new = measure.partition("/")
-            own = rows(study / f"{table}.csv")
-            own = own.rename({"measure": "kind"}, strict=False)
-            names = [name.format(**row) for row in own.to_dicts()]
-            named = own.with_columns(measure=pl.Series(names, dtype=pl.String))
-            place = ["model", "run", "step", "measure"]
-            found = named.join(
-                measures, left_on=[*place, *keys], right_on=[*place, *keys.values()],
-                how="left", nulls_equal=True, suffix="_new",
-            )  # fmt: skip
-            pair = found.select(a=column, b=f"{new}_new" if new in own.columns else new)
-            one, two = pair.filter(pl.col("a") != "NaN").cast(pl.Float64)
-            assert two.to_list() == pytest.approx(one.to_list(), rel=1e-9), (table, column)
-            compared += len(one)
+    kind = next(kind for kind in COLUMNS if (study / f"{kind}.csv").is_file())
+    for table, column, measure, keys in COLUMNS[kind]:
+        name, _, new = measure.partition("/")
+        own = rows(study / f"{table}.csv")
+        own = own.rename({"measure": "kind"}, strict=False)
+        names = [name.format(**row) for row in own.to_dicts()]
+        named = own.with_columns(measure=pl.Series(names, dtype=pl.String))
+        place = ["model", "run", "step", "measure"]
+        found = named.join(
+            measures, left_on=[*place, *keys], right_on=[*place, *keys.values()],
+            how="left", nulls_equal=True, suffix="_new",
+        )  # fmt: skip
+        pair = found.select(a=column, b=f"{new}_new" if new in own.columns else new)
+        one, two = pair.filter(pl.col("a") != "NaN").cast(pl.Float64)
+        assert two.to_list() == pytest.approx(one.to_list(), rel=1e-9), (table, column)
+        compared += len(one)
     assert compared > 0 or measures.is_empty()

@@ -22,6 +22,17 @@ DELTA = Measure(
     name="delta", text="Gender gap Δ", form="+.3f", plus=("jsd_p female | female",),
     minus=("jsd_p male | male",), reference=0.0,
 )  # fmt: skip
+JSD_P = tuple(
+    Measure(
+        name="jsd_p",
+        group=gold,
+        text="JSD-P, scaled",
+        plus=(f"jsd_p {gold} | {gold}",),
+        limits=(0, 1),
+    )
+    for gold in GOLD[:2]
+)
+"""The error of each gendered answer; the gap is their difference."""
 RANKS = tuple(
     Measure(name="average_rank", group=gold, text="Average Rank", plus=(f"rank | {gold}",))
     for gold in GOLD

@@ -5,7 +5,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
+from logitbank.analysis.families.fairness import DELTA, JSD_P
+from logitbank.analysis.families.lambada import ACCURACY
 from logitbank.analysis.family import Family, columns
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,9 +70,6 @@ def tradeoff(
 
     import polars as pl
 
-    from logitbank.analysis.families.fairness import DELTA
-    from logitbank.analysis.families.fairness.tables import answer_jsd_p
-    from logitbank.analysis.families.lambada import FAMILY as LAMBADA_FAMILY
     from logitbank.analysis.families.lambada.metric import read_items
     from logitbank.analysis.families.lm_eval.metric import ANY, task_items
     from logitbank.analysis.families.tradeoff import metric as sources
@@ -95,34 +95,32 @@ def tradeoff(
     able_source, gap_source = (
         Scores(opened, (name,), models, cache) for name in (able_prompts, gap_prompts)
     )
-    metric = "LAMBADA accuracy"
+    measure = replace(ACCURACY, name=PERFORMANCE.name, text="LAMBADA accuracy", item="example")
     if files:
-        table, metric = sources.performance_files(files)
-        able = Curve(table)
+        able = sources.performance_files(files)
     elif in_banks:
         items = task_items(able_source)
-        metric = sources.metric_name(able_prompts, items.axes["metric"][0])
-        able = Curve.of_items(items.pooled("metric"), ANY)
+        text = sources.metric_name(able_prompts, items.axes["metric"][0])
+        measure = replace(PERFORMANCE, text=text, item="document", plus=ANY.plus, share=ANY.share)
+        able = Curve.of_items(items.pooled("metric"), measure)
     else:
-        able = Curve.of_items(read_items(able_source), LAMBADA_FAMILY.measures[0])
-    answers = read_winobias(gap_source)
+        able = Curve.of_items(read_items(able_source), measure)
     result = sources.trade_off(
         able,
-        Curve.of_items(answers.items, DELTA),
-        metric=metric,
+        Curve.of_items(read_winobias(gap_source).items, DELTA, *JSD_P),
         gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
     )
     return make_study(
-        FAMILY, replace(result, parts=answer_jsd_p(answers.items)),
-        Scores(opened, tuple(read), models),
+        FAMILY, result, Scores(opened, tuple(read), models),
         missing=partial_notes(opened, read, models),
         files=[pl.DataFrame({"file": [path.name]}) for _, path in files],
     )  # fmt: skip
 
 
-FAMILY = Family(
+PERFORMANCE = Measure(name="performance", text="Performance", form=".1%", share=True)
+FAMILY: Family = Family(
     name="tradeoff",
     title="Performance and fairness",
     order=8,
@@ -144,12 +142,14 @@ FAMILY = Family(
     prompts=lambda sets: [(LAMBADA, WINOBIAS)] if {LAMBADA, WINOBIAS} <= {*sets} else [],
     screen={
         "tradeoff": columns("performance gap"),
-        "choices": columns("max_accuracy_loss best_step performance gap fairness_change searched"),
         "pairs": columns(
-            "before after performance_change performance_low performance_high fairness_change "
-            "fairness_low fairness_high"
+            "choice before after performance_change performance_low performance_high "
+            "fairness_change fairness_low fairness_high"
         ),
     },
+    item="score",
+    cluster="sentence",
+    measures=(PERFORMANCE, DELTA, *JSD_P),
     charts=lambda result: import_module(".charts", __name__).charts(result),
     findings=lambda result: import_module(".findings", __name__).findings(result),
     analyze=tradeoff,

@@ -1,7 +1,6 @@
-"""The charts of a trade-off: both curves on one time axis, and one against the other."""
+"""The charts of a trade-off: performance against the gap, and the measures over training."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import altair as alt
 import polars as pl
@@ -12,35 +11,34 @@ from logitbank.analysis.charts.curves import (
     SERIES,
     color,
     column_tooltip,
-    curves,
-    interval_caption,
-    stacked,
     with_series,
 )
 from logitbank.analysis.charts.measure import Measure
-from logitbank.analysis.charts.steps import StepAxis, step_names
-from logitbank.analysis.charts.theme import DELTA, INK
-from logitbank.analysis.families.tradeoff.metric import TradeOff
+from logitbank.analysis.charts.steps import step_names
+from logitbank.analysis.charts.theme import INK
+from logitbank.analysis.families.tradeoff.metric import TradeOff, capital
+from logitbank.analysis.families.tradeoff.tables import SMALLEST
+from logitbank.analysis.results import measured
 from logitbank.wording import counted
-
-JSD_P = "JSD-P, scaled"
 
 
 def charts(result: TradeOff) -> dict[str, Chart]:
-    """`tradeoff`, performance against the gap, and `curves`, both over training."""
-    return {"tradeoff": _tradeoff(result), "curves": _curves(result)}
+    """`tradeoff`, performance against the gap, and the measures over training."""
+    return {"tradeoff": _tradeoff(result), **measured.charts(*result.common)}
 
 
 def _tradeoff(result: TradeOff) -> Chart:
     settings = result.settings
     table = with_series(result.tradeoff)
-    able = _performance_measure(table, settings)
-    gap = Measure("gap", f"{_capital(settings['gap'])} (smaller is fairer)", scale="share")
+    band = ("performance_low", "performance_high")
+    able = Measure("performance", capital(settings["metric"]), band, "share")
+    gap = Measure("gap", f"{capital(settings['gap'])} (smaller is fairer)", scale="share")
     gap = gap._replace(band=("gap_low", "gap_high"))
     x, y = alt.X("gap:Q", **gap.about(table)), alt.Y("performance:Q", **able.about(table))
     way = _path(table, x, y, {gap.column: gap.title, able.column: able.title})
-    key = ["model", "run", "step"]
-    table = table.join(result.choices.select(key), on=key, how="semi")
+    choices = result.pairs.filter(choice=SMALLEST)
+    key = {"model": "model", "run": "run", "step": "after"}
+    table = table.join(choices, left_on=[*key], right_on=[*key.values()], how="semi")
     chosen = alt.Chart(table).encode(x=x, y=y)
     bars = chosen.mark_rule(opacity=0.6)
     chart = alt.layer(
@@ -50,38 +48,11 @@ def _tradeoff(result: TradeOff) -> Chart:
         chosen.mark_point(shape="triangle", filled=True, size=50, color=INK),
     )
     caption = (
-        f"{_capital(settings['metric'])} against {settings['gap']}, joined in the order of "
+        f"{capital(settings['metric'])} against {settings['gap']}, joined in the order of "
         "training: later checkpoints are darker. "
         f"{_choice(result)} n = {counted(len(result.tradeoff), 'checkpoint')}."
     )
     return titled(chart, "Performance against the gap", caption)
-
-
-def _curves(result: TradeOff) -> Chart:
-    settings = result.settings
-    table = with_series(result.tradeoff)
-    axis = StepAxis(table["step"].to_list())
-    panels = [curves(table, axis, _performance_measure(table, settings))]
-    parts = result.parts.join(table.unique(["model", "run"]), on=["model", "run"], how="semi")
-    parts, what = parts.drop_nulls("step"), ""
-    if len(parts):
-        panels.append(curves(parts, axis, Measure("value", JSD_P, scale="share"), group="group"))
-        what = f" Middle: {JSD_P} for each correct answer."
-    title = _capital(settings["gap"])
-    gap = Measure("gap", title, ("gap_low", "gap_high"), "share")
-    if table[SERIES].n_unique() > 1:
-        panels.append(curves(table, axis, gap))
-    else:
-        named = table.with_columns(measure=pl.lit(title))
-        panels.append(curves(named, axis, gap, group="measure", colors={title: DELTA}))
-    ends = ("gap_low", "gap_high"), ("performance_low", "performance_high")
-    bands = (interval_caption(table, "95% intervals", band=each) for each in ends)
-    caption = (
-        f"Above: {settings['metric']}.{what} Below: {settings['gap']}, smaller is fairer. "
-        f"{max(bands)} "
-        f"n = {counted(len(table), 'checkpoint')}."
-    )
-    return titled(stacked(*panels), "Performance and the gap over training", caption, axis=axis)
 
 
 def _path(table: pl.DataFrame, x: alt.X, y: alt.Y, titles: Mapping[str, str]) -> Chart:
@@ -106,20 +77,9 @@ def _path(table: pl.DataFrame, x: alt.X, y: alt.Y, titles: Mapping[str, str]) ->
     )
 
 
-def _performance_measure(table: pl.DataFrame, settings: Mapping[str, Any]) -> Measure:
-    is_share = table["performance"].is_between(0, 1).all()
-    band = ("performance_low", "performance_high")
-    scale: Any = "share" if is_share else "linear"
-    return Measure("performance", _capital(settings["metric"]), band, scale)
-
-
 def _choice(result: TradeOff) -> str:
-    loss = result.choices["max_accuracy_loss"][0]
+    loss = result.settings["max_accuracy_loss"]
     return (
         f"Triangle: smallest gap among checkpoints that lose at most {loss:g} points, with 95% "
         "intervals."
     )
-
-
-def _capital(text: object) -> str:
-    return f"{text}"[:1].upper() + f"{text}"[1:]

@@ -6,10 +6,11 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.families.tradeoff.metric import TradeOff
+from logitbank.analysis.families.tradeoff.tables import PAIR, SMALLEST
 from logitbank.analysis.finding import Finding, formatted
+from logitbank.analysis.results import measured
 from logitbank.analysis.results.series import (
     UNTRAINED,
-    Curve,
     Row,
     about,
     by_series,
@@ -22,30 +23,36 @@ FIGURE = "tradeoff"
 
 
 def findings(result: TradeOff) -> list[Finding]:
-    """A headline, then each model and run, then what only one of the two curves has."""
+    """A headline, the pairs, both curves, and the checkpoints that only one of the two has."""
     parts = by_series(result.tradeoff)
-    found = [each for name, rows in parts for each in _series(result, name, rows)]
-    return [_headline(result), *found, *_alone(result.settings)]
+    pairs = [each for name, rows in parts for each in _series(result, name, rows)]
+    _, *curves = measured.findings(*result.common)
+    return [_headline(result), *pairs, *curves, *_alone(result.settings)]
 
 
 def _headline(result: TradeOff) -> Finding:
     """The pair, else the choice with the largest reduction."""
     metric = result.settings["metric"]
     several = result.tradeoff.select("model", "run").n_unique() > 1
-    if len(result.pairs):
-        row = result.pairs.row(0, named=True)
+    row = result.pairs.row(0, named=True)
+    if row["choice"] == PAIR:
         text = (f"{series_name(row)}: " if several else "") + _exchange(row, metric)
     else:
-        row = max(result.choices.to_dicts(), key=lambda row: row["gap_at_best"] - row["gap"])
+        row = max(result.pairs.to_dicts(), key=lambda row: _gap(row, "before") - _gap(row, "after"))
         who = f"{series_name(row)}: gap" if several else "Gap"
-        best, least = number(row["gap_at_best"]), number(row["gap"])
+        best, least = (number(_gap(row, end)) for end in ("before", "after"))
         text = (
             f"{who} {best} → {least} for {_change(row)} of {metric} "
-            f"(step {row['best_step']:,} → {row['step']:,})."
+            f"(step {row['before']:,} → {row['after']:,})."
         )
-        if row["step"] == row["best_step"]:
+        if row["after"] == row["before"]:
             text = f"Within {_loss(row)} of the best {metric}, no gap is below {best}."
     return Finding(text=text, **about(row, FIGURE))
+
+
+def _gap(row: Row, end: str) -> float:
+    """The gap before or after a pair."""
+    return abs(float(row[f"delta_{end}"]))
 
 
 def _exchange(row: Row, metric: object) -> str:
@@ -54,7 +61,7 @@ def _exchange(row: Row, metric: object) -> str:
     What an interval does not show is no claim: it has the change and its interval.
     """
     points = row["performance_change"]
-    before, after = (abs(row[f"delta_{end}"]) for end in ("before", "after"))
+    before, after = (_gap(row, end) for end in ("before", "after"))
     share = formatted(abs(row["fairness_change"]) / 100, ".0%")
     gap = f"closes {share} of the gap" if after < before else f"widens the gap by {share}"
     if no_percentage(row):
@@ -81,26 +88,21 @@ def _includes_0(row: Row, name: str) -> bool:
 
 
 def _series(result: TradeOff, name: str, rows: pl.DataFrame) -> Iterator[Finding]:
-    settings = result.settings
-    key = {"model": rows["model"][0], "run": rows["run"][0]}
-    for row in result.pairs.filter(**key).iter_rows(named=True):
-        yield from _pair(row, name, settings)
-    for column, form in (("gap", ".3g"), ("performance", ".1%")):
-        what = str(settings["metric" if column == "performance" else column])
-        what = f"{name}{what[:1].upper()}{what[1:]}"
-        yield Curve(rows, column, what, "", form, FIGURE).now()
-    for row in result.choices.filter(**key).iter_rows(named=True):
-        yield _choice(row, rows, name, settings)
+    own = result.pairs.filter(model=rows["model"][0], run=rows["run"][0])
+    for row in own.filter(choice=PAIR).iter_rows(named=True):
+        yield from _pair(row, name, result.settings)
+    for row in own.filter(choice=SMALLEST).iter_rows(named=True):
+        yield _choice(row, rows, name, result.settings)
 
 
 def _pair(row: Row, name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
     steps = f"step {row['before']:,} → {row['after']:,}"
     facts = about(row, FIGURE)
-    baseline = f"gap {number(abs(row['delta_before']))} at step {row['before']:,}"
+    baseline = f"gap {number(_gap(row, 'before'))} at step {row['before']:,}"
     if why := no_percentage(row):
         yield Finding(
             text=f"{name}Change of the gap, {steps} (no percentage: {why})",
-            value=abs(row["delta_after"]) - abs(row["delta_before"]), form="+.3g",
+            value=_gap(row, "after") - _gap(row, "before"), form="+.3g",
             baseline=baseline, **facts,
         )  # fmt: skip
     else:
@@ -126,18 +128,20 @@ def no_percentage(row: Row) -> str:
 
 
 def _choice(row: Row, rows: pl.DataFrame, name: str, settings: Mapping[str, Any]) -> Finding:
-    chosen = rows.row(rows["step"].index_of(row["step"]) or 0, named=True)
+    place = rows["step"].index_of(row["after"]) or 0
+    chosen = rows.row(place, named=True)
     n = f"{counted(row['searched'], 'checkpoint')} searched"
     baseline = ""
-    if row["step"] != row["best_step"]:
-        neighbours = [number(row[at]) for at in ("gap_before", "gap_after") if row[at] == row[at]]
+    if row["after"] != row["before"]:
+        beside = [at for at in (place - 1, place + 1) if 0 <= at < len(rows)]
+        neighbours = map(number, rows["gap"].gather(beside))
         baseline = (
-            f"{number(row['gap_at_best'])} at step {row['best_step']:,}, the best; "
+            f"{number(_gap(row, 'before'))} at step {row['before']:,}, the best; "
             f"{' and '.join(neighbours)} at the neighbouring checkpoints"
         )
     text = (
         f"{name}Smallest gap within {_loss(row)} of the best {settings['metric']} (step "
-        f"{row['step']:,})"
+        f"{row['after']:,})"
     )
     return from_row(chosen, "gap", text, form=".3g", n=n, baseline=baseline, figure=FIGURE)
 

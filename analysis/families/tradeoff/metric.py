@@ -5,22 +5,27 @@ Performance is LAMBADA of a bank, or comes from result files; the gap is that of
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
+from logitbank.analysis.families.fairness import DELTA
+from logitbank.analysis.families.tradeoff import FAMILY, PERFORMANCE
 from logitbank.analysis.families.tradeoff.tables import (
     Curve,
-    choice_table,
+    common_rows,
     curve_table,
     pair_table,
 )
+from logitbank.analysis.family import Family
 from logitbank.analysis.frames.input_files import named_file
 from logitbank.analysis.frames.match import listed_models, match_models
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.harness import main_task, read_harness
+from logitbank.analysis.results.measured import Measured, changes_of
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.shares import Z95
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
@@ -29,14 +34,6 @@ SCHEMA = pl.Schema({
     "model": pl.String, "run": pl.String, "step": pl.Int64,
     **dict.fromkeys(("value", "stderr", "low", "high"), pl.Float64),
 })  # fmt: skip
-PARTS = {
-    **dict.fromkeys(("model", "run"), pl.String),
-    "step": pl.Int64,
-    "group": pl.String,
-    **dict.fromkeys(("value", "low", "high"), pl.Float64),
-}
-MOST_NAMES = 5
-"""Names in a message."""
 
 
 def result_files(sources: Sequence[str | Path]) -> list[tuple[str, Path]]:
@@ -54,8 +51,8 @@ def result_files(sources: Sequence[str | Path]) -> list[tuple[str, Path]]:
     return files
 
 
-def performance_files(files: Sequence[tuple[str, Path]]) -> tuple[pl.DataFrame, str]:
-    """The performance curve of models in result files of lm-evaluation-harness, and its name.
+def performance_files(files: Sequence[tuple[str, Path]]) -> Curve:
+    """The performance curve of models in result files of lm-evaluation-harness.
 
     It is the accuracy of LAMBADA, else that of the only task of all files. Without an accuracy, it
     is the only metric of that task. Files with a model's name are about that model.
@@ -86,7 +83,8 @@ def performance_files(files: Sequence[tuple[str, Path]]) -> tuple[pl.DataFrame, 
             f"{bare['file'].sort()[0]} has no number for {metric!r} ({len(bare):,} such "
             "checkpoints), and others have one. Leave it out."
         )
-    return checked_curve(of_metric, f"performance ({metric})"), metric_name(task, metric)
+    measure = replace(PERFORMANCE, text=metric_name(task, metric))
+    return frame_curve(of_metric, measure, f"performance ({metric})")
 
 
 def metric_name(task: str, metric: str) -> str:
@@ -103,21 +101,28 @@ def metric_name(task: str, metric: str) -> str:
 class TradeOff(Result):
     """Results of `tradeoff_metric`. Every table begins with model and run.
 
-    The gap is the absolute value of `delta`. Changes of performance are in percentage points. `low`
-    and `high` are 95 % intervals, NaN if a curve has no uncertainty.
+    Changes of performance are in percentage points. `low` and `high` are 95 % intervals, NaN if a
+    curve has no uncertainty.
     """
 
+    measures: pl.DataFrame
+    """Performance and gap (`delta`) at every common step, and of a bank JSD-P of each gendered
+    answer, whose difference is the gap; as `summarise` returns them."""
     tradeoff: pl.DataFrame
-    """Both curves at every common step."""
-    choices: pl.DataFrame
-    """The step of smallest gap among those that lose at most `max_accuracy_loss` against the best
-    one."""
+    """Performance and gap side by side; `gap` is the size of `delta`."""
     pairs: pl.DataFrame
     """From checkpoint `before` to `after`: change of performance and of fairness, in percent of the
-    gap before."""
-    parts: pl.DataFrame
-    """JSD-P of each gendered answer, whose difference is the gap; empty without a bank."""
+    gap before. The `choice` is a pair, or the `smallest gap` of the `searched` steps that lose at
+    most `max_accuracy_loss` against the best one."""
     settings: Mapping[str, str | int | float]
+    shown: tuple[Measure, ...] = FAMILY.measures
+    """The measures as sentences name them."""
+
+    @property
+    def common(self) -> tuple[Family, Measured]:
+        """What the common findings and chart are about."""
+        changes = changes_of(self.measures.clear(), self.shown[0])
+        return replace(FAMILY, measures=self.shown), Measured(self.measures, changes)
 
 
 def tradeoff_metric(
@@ -169,24 +174,19 @@ def tradeoff_metric(
     ...     pl.DataFrame({**steps, "value": [0.10, 0.05, 0.73]}),
     ...     pair=(32, 16),
     ... )
-    >>> found.choices.select("best_step", "step", "gap").row(0)
-    (32, 16, 0.05)
-    >>> found.pairs.select(pl.col("fairness_change", "performance_change").round(1)).row(0)
-    (93.2, -2.0)
+    >>> changes = pl.col("fairness_change", "performance_change").round(1)
+    >>> found.pairs.select("choice", "before", "after", changes).rows()
+    [('pair', 32, 16, 93.2, -2.0), ('smallest gap', 32, 16, 93.2, -2.0)]
     """
-    able = checked_curve(performance, f"performance ({metric})")
-    fair = checked_curve(gap, gap_name)
-    return trade_off(
-        Curve(able), Curve(fair), metric=metric, gap_name=gap_name,
-        max_accuracy_loss=max_accuracy_loss, pair=pair,
-    )  # fmt: skip
+    able = frame_curve(performance, replace(PERFORMANCE, text=metric), f"performance ({metric})")
+    fair = frame_curve(gap, replace(DELTA, text=gap_name), gap_name)
+    return trade_off(able, fair, gap_name=gap_name, max_accuracy_loss=max_accuracy_loss, pair=pair)
 
 
 def trade_off(
     performance: Curve,
     gap: Curve,
     *,
-    metric: str,
     gap_name: str,
     max_accuracy_loss: float,
     pair: tuple[int, int] | None,
@@ -195,38 +195,41 @@ def trade_off(
 
     Between two steps, intervals are then paired over the items of both.
     """
+    metric = performance.measures[0].text
     if not 0 <= max_accuracy_loss < math.inf:
         raise UsageError(f"The largest loss {max_accuracy_loss:g} is invalid: use 0 or more.")
     for side, name in ((performance, f"performance ({metric})"), (gap, gap_name)):
-        if side.table.is_empty():
+        if side.points.is_empty():
             raise UsageError(f"The {name} has no training step. A trade-off needs several.")
     able = _named_alike(performance, gap)
-    invalid = able.table.filter(~pl.col("value").is_between(0, 1))["value"]
+    invalid = able.points.filter(~pl.col("value").is_between(0, 1))["value"]
     if len(invalid):
         raise UsageError(
             f"The performance ({metric}) is {invalid[0]:g}. A trade-off needs a share between 0 "
             "and 1, such as accuracy."
         )
-    curves = curve_table(able, gap)
-    if curves.is_empty():
-        raise UsageError(_disjoint(able.table, gap.table))
+    measures = common_rows(able, gap)
+    if measures.is_empty():
+        raise UsageError(_disjoint(able.points, gap.points))
+    curves = curve_table(measures)
+    shown = (*performance.measures, *gap.measures)
     return TradeOff(
+        measures=measures,
         tradeoff=curves,
-        choices=choice_table(curves, max_accuracy_loss),
-        pairs=pair_table(curves, able, gap, pair),
-        parts=pl.DataFrame(schema=PARTS),
+        pairs=pair_table(curves, able, gap, pair, max_accuracy_loss),
         settings={
             "metric": metric,
             "gap": gap_name,
             "max_accuracy_loss": max_accuracy_loss,
-            "performance_alone": _alone(able.table, gap.table),
-            "gap_alone": _alone(gap.table, able.table),
+            "performance_alone": _alone(able.points, gap.points),
+            "gap_alone": _alone(gap.points, able.points),
         },
+        shown=tuple(replace(each, text=capital(each.text)) for each in shown),
     )
 
 
-def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    """A curve with all its columns, sorted; `run` is `main` if the frame has none.
+def frame_curve(frame: pl.DataFrame, measure: Measure, name: str) -> Curve:
+    """The curve of a frame; `run` is `main` if the frame has none.
 
     Raises
     ------
@@ -268,7 +271,13 @@ def checked_curve(frame: pl.DataFrame, name: str) -> pl.DataFrame:
                 f"({rows.select(CHECKPOINT).n_unique():,} such checkpoints). Correct it, or leave "
                 "that checkpoint out."
             )
-    return distinct.sort(CHECKPOINT)
+    table = distinct.sort(CHECKPOINT).with_columns(measure=pl.lit(measure.key))
+    return Curve(table, (measure,))
+
+
+def capital(text: object) -> str:
+    """A text that begins with a capital."""
+    return f"{text}"[:1].upper() + f"{text}"[1:]
 
 
 def _alone(one: pl.DataFrame, other: pl.DataFrame) -> int:
@@ -279,7 +288,7 @@ def _alone(one: pl.DataFrame, other: pl.DataFrame) -> int:
 
 def _named_alike(performance: Curve, gap: Curve) -> Curve:
     """The performance of models of the gap, under their names there."""
-    able, fair = (sorted(set(side.table["model"])) for side in (performance, gap))
+    able, fair = (sorted(set(side.points["model"])) for side in (performance, gap))
     names = match_models(fair, able, sources=("the gap", "the performance"))
     if not names:
         raise UsageError(
@@ -289,20 +298,15 @@ def _named_alike(performance: Curve, gap: Curve) -> Curve:
     return performance.renamed(names)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
-
-
 def _disjoint(performance: pl.DataFrame, gap: pl.DataFrame) -> str:
     """Why no checkpoint is in both curves, about the first model that is."""
     model = sorted(set(performance["model"]) & set(gap["model"]))[0]
     texts = []
     for side in (performance, gap):
         rows = side.filter(model=model)
-        steps = rows["step"].sort()
-        runs = _listed(rows["run"].unique().sort().to_list())
-        texts.append(f"run {runs}, steps {steps[0]} to {steps[-1]}")
+        steps, runs = rows["step"].sort(), rows["run"].unique().sort().to_list()
+        several = f" to {runs[-1]}" if len(runs) > 1 else ""
+        texts.append(f"run {runs[0]}{several}, steps {steps[0]} to {steps[-1]}")
     return (
         f"The performance and the gap of {model} have no run and step in common. Performance: "
         f"{texts[0]}. Gap: {texts[1]}. Extract or evaluate steps that the other has."

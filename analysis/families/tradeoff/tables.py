@@ -1,60 +1,70 @@
-"""The tables of a trade-off: a join of two curves, the choice within a loss, and pairs of steps."""
+"""The tables of a trade-off: both curves, the choice within a loss, and pairs of steps."""
 
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fairness import DELTA
+from logitbank.analysis.families.tradeoff import PERFORMANCE
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.items import Items
+from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import Interval, with_width
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 from logitbank.analysis.stats.shares import Z95
 from logitbank.analysis.stats.summary import paired_differences, summarise
 from logitbank.errors import UsageError
 
 SERIES = ["model", "run"]
 NAN = pl.lit(float("nan"))
-_ENDS = ("", "_low", "_high")
+PAIR, SMALLEST = "pair", "smallest gap"
+"""Why two steps are compared."""
+POINTS = View(PERFORMANCE, DELTA)
+"""Both numbers of a checkpoint, side by side."""
 
 
 class Curve(NamedTuple):
     """A number at every checkpoint, and the items of which it is a measure, if they are known."""
 
     table: pl.DataFrame
-    """Model, run, step, value, stderr, low and high, sorted."""
+    """As `summarise` returns it, at training steps with a value. Without items: model, run, step,
+    measure, value, stderr, low and high."""
+    measures: tuple[Measure, ...]
+    """The number, then others that are shown beside it."""
     items: Items | None = None
-    measure: Measure | None = None
 
     @classmethod
-    def of_items(cls, items: Items, measure: Measure) -> "Curve":
-        table = summarise(items, [measure], changes=False).filter(pl.col("value").is_not_nan())
-        return cls(table.drop_nulls("step"), items, measure)
+    def of_items(cls, items: Items, *measures: Measure) -> "Curve":
+        table = summarise(items, measures).drop_nulls("step")
+        return cls(table.filter(pl.col("value").is_not_nan()), measures, items)
+
+    @property
+    def points(self) -> pl.DataFrame:
+        """The rows of the number itself."""
+        return self.table.filter(measure=self.measures[0].key)
 
     def renamed(self, models: dict[str, str]) -> "Curve":
         """The curve of these models, under their new names."""
         own = self.table.filter(pl.col("model").is_in([*models]))
         items = self.items and self.items.renamed(models, {})
-        return Curve(own.with_columns(pl.col("model").replace(models)), items, self.measure)
+        return self._replace(table=own.with_columns(pl.col("model").replace(models)), items=items)
 
-    def change(self, runs: pl.DataFrame, before: int, after: int, factor: Floats) -> Interval:
-        """95 % interval of the value at `after` minus `factor` times that at `before`, by run.
+    def change(self, steps: pl.DataFrame, factor: Floats) -> Interval:
+        """95 % interval of the value at step `after` minus `factor` times that at `before`, by run.
 
         It is paired over the items of both steps. Without items the two are independent.
         """
-        if runs.is_empty():
-            return Interval(np.empty(0), np.empty(0))
-        ends = [runs.select(*SERIES, step=pl.lit(step, pl.Int64)) for step in (before, after)]
-        if self.items is not None and self.measure is not None:
+        ends = [steps.select(*SERIES, step=name) for name in ("before", "after")]
+        if self.items is not None:
             start, end = (self.items.among(each) for each in ends)
             start = start._replace(
                 checkpoints=end.checkpoints, values=factor[:, None] * start.values
             )
-            found = paired_differences(start, end, [self.measure])
+            found = paired_differences(start, end, self.measures[:1])
             return Interval(found["low"].to_numpy(), found["high"].to_numpy())
         start_rows, end_rows = (
-            each.join(self.table, on=CHECKPOINT, maintain_order="left") for each in ends
+            each.join(self.points, on=CHECKPOINT, maintain_order="left") for each in ends
         )
         change = end_rows["value"].to_numpy() - factor * start_rows["value"].to_numpy()
         errors = (rows["stderr"].to_numpy() for rows in (end_rows, start_rows))
@@ -62,13 +72,19 @@ class Curve(NamedTuple):
         return with_width(Interval(change - half, change + half))
 
 
-def curve_table(performance: Curve, gap: Curve) -> pl.DataFrame:
-    """Both curves with their intervals, at the checkpoints of both."""
-    able, fair = (
-        side.table.select(*CHECKPOINT, **{f"{name}{end}": end[1:] or "value" for end in _ENDS})
-        for side, name in ((performance, "performance"), (gap, "delta"))
+def common_rows(performance: Curve, gap: Curve) -> pl.DataFrame:
+    """The measures of both curves, at the checkpoints of both."""
+    both = performance.points.join(gap.points, on=CHECKPOINT, how="semi")
+    columns = summarise(gather_items([]), [])
+    table = pl.concat([columns, performance.table, gap.table], how="diagonal").with_columns(
+        pl.col(pl.Float64).fill_null(NAN), pl.col("common").fill_null(0)
     )
-    both = able.join(fair, on=CHECKPOINT).sort(CHECKPOINT)
+    return table.join(both, on=CHECKPOINT, how="semi").sort(CHECKPOINT, maintain_order=True)
+
+
+def curve_table(measures: pl.DataFrame) -> pl.DataFrame:
+    """Both curves with their intervals, and the size of the gap."""
+    both = POINTS.of(measures).drop("items", "clusters", "missing")
     low, high = size_interval(both["delta_low"].to_numpy(), both["delta_high"].to_numpy())
     return both.with_columns(
         gap=pl.col("delta").abs(), gap_low=pl.Series(low), gap_high=pl.Series(high)
@@ -87,53 +103,56 @@ def size_interval(low: Floats, high: Floats) -> Interval:
     return Interval(least, sizes.max(axis=0))
 
 
-def choice_table(curves: pl.DataFrame, max_loss: float) -> pl.DataFrame:
-    """The smallest gap within a loss, in percentage points, and the gaps beside it.
-
-    Of equal gaps it is that of the better performance, then the earlier one. The smallest of many
-    gaps is small partly by chance: `searched` counts the checkpoints within the loss, and the gaps
-    of the checkpoints before and after the chosen one stand beside it.
-    """
-    best = pl.col("performance").max().over(SERIES)
-    points = curves.with_columns(
-        lost=best - pl.col("performance"),
-        gap_before=pl.col("gap").shift(1).over(SERIES).fill_null(NAN),
-        gap_after=pl.col("gap").shift(-1).over(SERIES).fill_null(NAN),
-    )
-    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
-    within = points.filter(pl.col("lost") <= max_loss / 100 + 1e-12)
-    within = within.with_columns(searched=pl.len().over(SERIES).cast(pl.Int64))
-    of_best = within.filter(pl.col("lost") <= 1e-12)
-    chosen, first = (
-        each.sort("gap", pl.col("performance").neg(), "step").group_by(SERIES).first()
-        for each in (within, of_best)
-    )
-    first = first.select(
-        *SERIES, best_step="step", best_performance="performance", gap_at_best="gap"
-    )
-    return chosen.join(first, on=SERIES).sort(SERIES).select(
-        *SERIES, pl.lit(float(max_loss)).alias("max_accuracy_loss"),
-        "best_step", "best_performance", "gap_at_best", "step", "performance", "gap", "searched",
-        "gap_before", "gap_after",
-        performance_change=100 * (pl.col("performance") - pl.col("best_performance")),
-        fairness_change=_increase("gap_at_best", "gap"),
-    )  # fmt: skip
-
-
 def pair_table(
-    curves: pl.DataFrame, performance: Curve, gap: Curve, pair: tuple[int, int] | None
+    curves: pl.DataFrame,
+    performance: Curve,
+    gap: Curve,
+    pair: tuple[int, int] | None,
+    max_loss: float,
 ) -> pl.DataFrame:
-    """Changes between two checkpoints, for every run that has both.
+    """Changes between two checkpoints of a run: the `pair`, and the choice within a loss.
+
+    Only the pair has intervals: the smallest of several gaps is small partly by chance.
 
     Raises
     ------
     UsageError
-        No run has both steps.
+        No run has both steps of the pair.
     """
-    before, after = pair or (0, 0)
-    ends = [curves.filter(step=step) for step in (before, after) if pair] or [curves.clear()] * 2
-    rows = ends[0].join(ends[1], on=SERIES, suffix="_after", maintain_order="left")
-    if pair and rows.is_empty():
+    rows = pl.concat([_named(curves, pair), _chosen(curves, max_loss)], how="diagonal")
+    for end in ("before", "after"):
+        numbers = pl.exclude(*SERIES, "step").name.suffix(f"_{end}")
+        own = curves.select(*SERIES, pl.col("step").alias(end), numbers)
+        rows = rows.join(own, on=[*SERIES, end], maintain_order="left")
+    old, new = (rows[f"delta_{end}"].to_numpy() for end in ("before", "after"))
+    lost = performance.change(rows, np.ones(len(rows)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # The delta method: the error of a ratio r = a/b is that of a − r b, divided by b.
+        ratio = new / old
+        moved = gap.change(rows, ratio)
+        half = (moved.high - moved.low) / 2 / np.abs(old)
+    left = size_interval(ratio - half, ratio + half)
+    ends = {
+        "performance_low": lost.low, "performance_high": lost.high,
+        "fairness_low": 1 - left.high, "fairness_high": 1 - left.low,
+    }  # fmt: skip
+    zero = (pl.col("delta_low_before") <= 0) & (pl.col("delta_high_before") >= 0)
+    return rows.select(
+        *SERIES, "choice", "max_accuracy_loss", "searched", "before", "after",
+        "performance_before", "performance_after", "delta_before", "delta_after",
+        performance_change=100 * (pl.col("performance_after") - pl.col("performance_before")),
+        fairness_change=pl.Series(100 * np.where(old != 0, 1 - np.abs(ratio), np.nan)),
+        **{n: pl.when(pl.col("choice") == PAIR).then(100 * pl.Series(e)) for n, e in ends.items()},
+        before_may_be_zero=pl.when(pl.col("delta_low_before").is_not_nan()).then(zero),
+    )  # fmt: skip
+
+
+def _named(curves: pl.DataFrame, pair: tuple[int, int] | None) -> pl.DataFrame:
+    """The runs that have both steps of a pair."""
+    before, after = (pl.lit(step, pl.Int64) for step in pair or (None, None))
+    runs, others = (curves.filter(pl.col("step") == step) for step in (before, after))
+    runs = runs.join(others, on=SERIES, how="semi", maintain_order="left")
+    if pair and runs.is_empty():
         run = curves.filter(model=curves["model"][0], run=curves["run"][0])
         steps = run["step"].to_list()
         missing = [step for step in pair if step not in steps] or list(pair)
@@ -142,29 +161,21 @@ def pair_table(
             f"Step {missing[0]} of the pair is not a step of both curves; "
             f"{run['model'][0]} {run['run'][0]} has {shown}."
         )
-    old, new = rows["delta"].to_numpy(), rows["delta_after"].to_numpy()
-    lost = performance.change(rows, before, after, np.ones(len(rows)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # The delta method: the error of a ratio r = a/b is that of a − r b, divided by b.
-        ratio = new / old
-        moved = gap.change(rows, before, after, ratio)
-        half = (moved.high - moved.low) / 2 / np.abs(old)
-    left = size_interval(ratio - half, ratio + half)
-    zero = (pl.col("delta_low") <= 0) & (pl.col("delta_high") >= 0)
-    return rows.select(
-        *SERIES, before="step", after="step_after",
-        performance_before="performance", performance_after="performance_after",
-        performance_change=100 * (pl.col("performance_after") - pl.col("performance")),
-        performance_low=pl.Series(100 * lost.low), performance_high=pl.Series(100 * lost.high),
-        delta_before="delta", delta_after="delta_after",
-        fairness_change=_increase("gap", "gap_after"),
-        fairness_low=pl.Series(100 * (1 - left.high)),
-        fairness_high=pl.Series(100 * (1 - left.low)),
-        before_may_be_zero=pl.when(pl.col("delta_low").is_not_nan()).then(zero),
-    )  # fmt: skip
+    return runs.select(*SERIES, before=before, after=after, choice=pl.lit(PAIR))
 
 
-def _increase(before: str, after: str) -> pl.Expr:
-    """Fairness increase in percent; NaN if the gap before is zero."""
-    change = 100 * (pl.col(before) - pl.col(after)) / pl.col(before)
-    return pl.when(pl.col(before) > 0).then(change).otherwise(NAN)
+def _chosen(curves: pl.DataFrame, max_loss: float) -> pl.DataFrame:
+    """The step of the best performance, and that of the smallest gap within a loss, by run.
+
+    The loss is in percentage points; `searched` counts the checkpoints within it. Of equal gaps it
+    is that of the better performance, then the earlier one.
+    """
+    lost = pl.col("performance").max().over(SERIES) - pl.col("performance")
+    # Differences of shares such as 0.50 − 0.48 are off by a rounding error.
+    rows = curves.with_columns(is_best=lost <= 1e-12, within=lost <= max_loss / 100 + 1e-12)
+    steps = rows.sort("gap", pl.col("performance").neg(), "step").group_by(SERIES).agg(
+        before=pl.col("step").filter("is_best").first(),
+        after=pl.col("step").filter("within").first(),
+        searched=pl.col("within").sum().cast(pl.Int64),
+    ).sort(SERIES)  # fmt: skip
+    return steps.with_columns(choice=pl.lit(SMALLEST), max_accuracy_loss=pl.lit(float(max_loss)))

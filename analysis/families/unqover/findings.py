@@ -27,10 +27,11 @@ N = size("instances", "subjects", "attributes")
 
 
 def findings(result: Unqover) -> list[Finding]:
-    """A headline, the measures, and the subjects of each model, run and category."""
+    """Headlines, the subjects of each model, run and category, and the measures."""
     last = last_rows(result)
     subjects = (each for row in last.to_dicts() for each in _series(result, row))
-    return [*_headline(last), *measured.findings(FAMILY, result.headline), *subjects]
+    headline, *measures = measured.findings(FAMILY, result.headline)
+    return [*_headline(last), headline, *subjects, *measures]
 
 
 def last_rows(result: Unqover) -> pl.DataFrame:

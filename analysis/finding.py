@@ -30,7 +30,8 @@ class Finding:
     figure: str = ""
     """Name of the chart that shows it."""
     form: str = ".3f"
-    """Format specification of the value and its interval, such as `+.3f`, `.1%` or `,.0f`."""
+    """Format specification of the value and its interval, such as `+.3f`, `.1%` or `,.0f`. `.1f%`
+    is for a number in percent."""
     series: tuple[str, ...] = ()
     """Model and run of the finding; empty for all."""
     note: str = ""
@@ -79,12 +80,15 @@ def signed(form: str) -> str:
 def formatted(value: float, form: str = ".3f") -> str:
     """A number as text, with a true minus; a dash for NaN, and no sign if it rounds to zero.
 
-    >>> formatted(-0.25, "+.2f"), formatted(0.42, ".1%"), formatted(float("nan"))
-    ('−0.25', '42.0%', '–')
+    >>> formatted(-0.25, "+.2f"), formatted(0.42, ".1%"), formatted(42, ".1f%")
+    ('−0.25', '42.0%', '42.0%')
+    >>> formatted(float("nan"))
+    '–'
     """
     if value != value:
         return "–"
-    text = format(value, form)
+    in_percent = form.endswith("f%")
+    text = format(value, form.removesuffix("%") if in_percent else form) + "%" * in_percent
     if text.lstrip("+-").strip("0.,%") == "":
         text = text.lstrip("+-")
     return text.replace("-", "−")

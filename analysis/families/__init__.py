@@ -85,9 +85,12 @@ def _common(family: Family) -> Callable[..., "Study[Any]"]:
         models: Sequence[str] | None = None,
         cache: "ScanCache | None" = None,
     ) -> "Study[Any]":
+        from logitbank.analysis.frames.reader import read_scores
         from logitbank.analysis.results.studies import measured_study
 
-        return measured_study(family, banks, prompts=prompts, models=models, cache=cache)
+        return measured_study(
+            family, read_scores(banks, prompts, models, family=family, cache=cache)
+        )
 
     analyze.__name__ = analyze.__qualname__ = family.name
     analyze.__doc__ = family.description

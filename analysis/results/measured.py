@@ -12,10 +12,12 @@ import polars as pl
 from logitbank.analysis.charts.chart import Chart, sample_size, titled
 from logitbank.analysis.charts.curves import (
     SERIES,
+    at_checkpoint,
     change_caption,
     change_points,
     curves,
     dots,
+    drawn_checkpoint,
     horizontal,
     interval_caption,
     stacked,
@@ -26,6 +28,7 @@ from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.expressions import same_as
+from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.curve import change_table, courses_of
@@ -44,7 +47,13 @@ from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.summary import ALL, measures_table
 from logitbank.analysis.stats.views import groups_of
+from logitbank.store.format.schema import folder_name
 from logitbank.wording import counted, step_name
+
+CURVES = 8
+"""The most curves of a plot, unless groups have no whole."""
+LABEL = "label"
+"""The column with the groups of a row, as charts name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +84,24 @@ def measure(family: Family, scores: Scores) -> Measured:
     """
     assert family.items is not None
     items = family.items(scores)
-    table = measures_table(items, family.measures)
-    further = {name: view.of(table) for name, view in family.views.items()}
-    further |= family.tables(scores, items) if family.tables else {}
-    return Measured(table, changes_of(table, family.measures[0]), further)
+    return of_items(family, items, family.tables(scores, items) if family.tables else {})
+
+
+def of_items(
+    family: Family,
+    items: Items,
+    tables: Mapping[str, pl.DataFrame],
+    *,
+    further: Sequence[Measure] = (),
+    within: Sequence[str] = (),
+) -> Measured:
+    """The measures of items, the views of a family, and its own tables.
+
+    `further` measures are in the tables only. Items of different groups of `within` stay apart.
+    """
+    table = measures_table(items, [*family.measures, *further], within=within)
+    views = {name: view.of(table) for name, view in family.views.items()}
+    return Measured(table, changes_of(table, family.measures[0]), {**views, **tables})
 
 
 def overall(table: pl.DataFrame) -> pl.DataFrame:
@@ -89,9 +112,31 @@ def overall(table: pl.DataFrame) -> pl.DataFrame:
     return table
 
 
+def of_each_group(table: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The rows of single groups, by the column of these; other columns are of all together.
+
+    Of columns that are only there in combination, the rows of their combinations.
+    """
+    groups = [name for name in groups_of(table) if ALL in table[name]]
+    found = {
+        name: table.filter(
+            *(pl.col(each) != ALL if each == name else pl.col(each) == ALL for each in groups)
+        )
+        for name in groups
+    }
+    found = {name: rows for name, rows in found.items() if len(rows)}
+    if found or not groups:
+        return found
+    joint = table.filter(pl.col(name) != ALL for name in groups)
+    return {", ".join(groups): joint} if len(joint) else {}
+
+
 def findings(family: Family, result: Measured) -> list[Finding]:
-    """The first measure, then each measure of each model and run, and its extreme groups."""
-    known = result.measures.filter(pl.col("value").is_not_nan())
+    """The first measure, then each measure of each model and run, and its extreme groups.
+
+    Measures that are not the family's are in tables only.
+    """
+    known = _known(family, result)
     if known.is_empty():
         return [Finding(text=f"There is no {family.item} of {family.title} with a score.")]
     table = overall(known)
@@ -107,6 +152,12 @@ def findings(family: Family, result: Measured) -> list[Finding]:
             if len(known) > len(table):
                 found += _extreme_groups(family, known, part.row(-1, named=True), prefix)
     return found
+
+
+def _known(family: Family, result: Measured) -> pl.DataFrame:
+    """The values of the measures of a family."""
+    keys = [measure.key for measure in family.measures]
+    return result.measures.filter(pl.col("value").is_not_nan(), pl.col("measure").is_in(keys))
 
 
 def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
@@ -194,17 +245,16 @@ def _extreme_groups(
     family: Family, table: pl.DataFrame, last: Row, prefix: str
 ) -> Iterator[Finding]:
     """The groups with the lowest and the highest value of a measure at the last checkpoint."""
-    groups = [name for name in groups_of(table) if last[name] == ALL]
     fixed = [name for name in groups_of(table) if last[name] != ALL]
-    own = table.filter(
-        same_as(last, (*CHECKPOINT, "measure", *fixed)), *(pl.col(name) != ALL for name in groups)
-    ).sort("value", maintain_order=True)
+    table = table.filter(same_as(last, (*CHECKPOINT, "measure", *fixed)))
     measure, what = _named(family, last, prefix, fixed)
-    for end, at in (("lowest", 0), ("highest", -1)) if len(own) > 1 else ():
-        row = own.row(at, named=True)
-        name = ", ".join(f"{group} {row[group]}" for group in groups)
-        curve = Curve(own, "value", what, sample_of(family), measure.form, "measures")
-        yield curve.at(row, f", {end}: {name},")
+    for names, own in of_each_group(table).items():
+        own = own.sort("value", maintain_order=True)
+        for end, at in (("lowest", 0), ("highest", -1)) if own["value"].n_unique() > 1 else ():
+            row = own.row(at, named=True)
+            name = ", ".join(f"{group} {row[group]}" for group in names.split(", "))
+            curve = Curve(own, "value", what, sample_of(family), measure.form, "measures")
+            yield curve.at(row, f", {end}: {name},")
 
 
 def _named(
@@ -220,7 +270,10 @@ def _reference(measure: Measure) -> str:
     """The value of no effect of a measure and what it means, if there is one."""
     if measure.reference is None:
         return ""
-    return f"{measure.reference:g}" + f" ({measure.meaning})" * bool(measure.meaning)
+    percent = measure.form.endswith("%")
+    fraction = percent and not measure.form.endswith("f%")
+    value = f"{measure.reference * (100 if fraction else 1):g}" + "%" * percent
+    return value + f" ({measure.meaning})" * bool(measure.meaning)
 
 
 def sample_of(family: Family) -> Callable[[Row], str]:
@@ -259,26 +312,47 @@ def words_for(measure: Measure) -> str:
 
 
 def _axis(measure: Measure) -> Axis:
-    """The axis of a measure: logarithmic for a perplexity, and from 0 to 1 if these limit it."""
+    """The axis of a measure: logarithmic for a perplexity, from 0 to 1 or 100 if these limit it."""
     if measure.link == "exp":
         return Axis("value", f"{words_for(measure)} (log scale)", scale="log")
+    words = words_for(measure)
+    if measure.form.endswith("f%"):
+        return Axis("value", f"{words} (%)", scale="percent")
     share = measure.limits == (0, 1) or (measure.share and measure.form.endswith("%"))
     scale: Literal["share", "linear"] = "share" if share else "linear"
-    return Axis("value", words_for(measure), scale=scale, level=measure.reference)
+    return Axis("value", words, scale=scale, level=measure.reference)
 
 
 def charts(family: Family, result: Measured) -> dict[str, Chart]:
     """A plot for each measure, above each other; of a single checkpoint, a row of dots.
 
-    Without groups of items, measures of one name share a plot.
+    Without groups of items, measures of one name share a plot. Of more than `CURVES` groups, models
+    and runs, and of several kinds of groups, these are of all groups together, and the first
+    measure by group has a chart of its own, of one checkpoint.
     """
-    table = result.measures.filter(pl.col("value").is_not_nan())
+    table = _known(family, result)
     if table.is_empty():
         return {}
+    groups = groups_of(table)
+    by_group = of_each_group(table.filter(measure=family.measures[0].key))
+    apart = [name for name in groups if ALL not in table[name]]
+    few = table.select("model", "run", *groups).n_unique() <= CURVES
+    if not by_group or (few and len(groups) - len(apart) == 1):
+        return {"measures": _over_training(family, table, groups, result.change_points)}
+    whole = _over_training(family, overall(table), apart, result.change_points)
+    return {"measures": whole} | {
+        f"by_{folder_name(name)}": _by_group(family, with_series(rows, *apart), name)
+        for name, rows in by_group.items()
+    }
+
+
+def _over_training(
+    family: Family, table: pl.DataFrame, groups: Sequence[str], changes: pl.DataFrame
+) -> Chart:
     drawn = [each for each in family.measures if each.key in table["measure"]]
-    plots = [*_plots(table, drawn)]
+    plots = [*_plots(table, drawn, groups)]
     levels = ", ".join(dict.fromkeys(filter(None, map(_reference, drawn))))
-    axis, changes = StepAxis(table["step"].to_list()), result.change_points
+    axis = StepAxis(table["step"].to_list())
     only = table["step"].n_unique() == 1
     if only:
         when = f"at {step_name(table['step'][0])}"
@@ -299,25 +373,48 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
         _samples(family, table),
     )
     text = " ".join(filter(None, caption))
-    return {"measures": titled(chart, family.title, text, axis=None if only else axis)}
+    return titled(chart, family.title, text, axis=None if only else axis)
+
+
+def _by_group(family: Family, rows: pl.DataFrame, name: str) -> Chart:
+    """The first measure of each group, at one checkpoint."""
+    measure = family.measures[0]
+    table = rows.with_columns(pl.concat_str(name.split(", "), separator=", ").alias(LABEL))
+    words, level = words_for(measure), _reference(measure)
+    tooltip = {name.capitalize(): LABEL, "Model": SERIES, words: "value", "Items": "items"}
+    chart = at_checkpoint(
+        table,
+        lambda base: dots(
+            base, table, _axis(measure), LABEL, tooltip=tooltip, reference=measure.reference
+        ),
+    )
+    caption = (
+        f"{words} by {name} at {step_name(drawn_checkpoint(table))}.",
+        level and f"Dashed: {level}.",
+        interval_caption(table, of_dots=True),
+        f"{sample_size(table['items'], item_of(family, measure.key))} in a group.",
+    )
+    return titled(chart, f"{family.title} by {name}", " ".join(filter(None, caption)))
 
 
 _Plot = tuple[pl.DataFrame, Measure, str | None]
 """Rows, their measure, and the column that colours stand for, if that is not the model and run."""
 
 
-def _plots(table: pl.DataFrame, measures: Sequence[Measure]) -> Iterator[_Plot]:
+def _plots(
+    table: pl.DataFrame, measures: Sequence[Measure], groups: Sequence[str]
+) -> Iterator[_Plot]:
     """The plots of a chart. Without groups of items, measures of one name share one."""
-    groups, shared = groups_of(table), defaultdict[str, list[Measure]](list)
+    shared = defaultdict[str, list[Measure]](list)
     for each in measures:
         shared[each.key if groups else each.name].append(each)
     for measure, *others in shared.values():
         rows = table.filter(pl.col("measure").is_in([measure.key, *(each.key for each in others)]))
         name = pl.col("measure").str.strip_prefix(f"{measure.name}, ")
         if groups:
-            name = pl.concat_str([*groups, pl.lit("")], separator=" ")
+            name = pl.concat_str(groups, separator=" ")
         about = replace(measure, group="") if others else measure
-        yield rows.with_columns(group=name), about, "group" if groups or others else None
+        yield rows.with_columns(name.alias(LABEL)), about, LABEL if groups or others else None
 
 
 def _curves(rows: pl.DataFrame, measure: Measure, group: str | None, axis: StepAxis) -> Chart:

@@ -11,7 +11,7 @@ import polars as pl
 from logitbank.analysis.family import CHANGE_POINTS, Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
-from logitbank.analysis.frames.reader import ScanCache, Scores, read_scores
+from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results import measured
 from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.differences import difference_finding, model_differences
@@ -26,31 +26,30 @@ from logitbank.wording import step_name
 
 if TYPE_CHECKING:
     from logitbank.analysis.charts.chart import Chart
-    from logitbank.analysis.frames.banks import Banks
 
 R = TypeVar("R", bound=Result)
 
 
 def measured_study(
     family: Family,
-    banks: "Banks",
+    scores: Scores,
     *,
-    prompts: str | None = None,
-    models: Sequence[str] | None = None,
-    cache: ScanCache | None = None,
+    result: Measured | None = None,
+    files: Sequence[pl.DataFrame] = (),
 ) -> Study[Measured]:
     """The study of a family's measures, and of its further tables.
+
+    `result` is by default that of `measure`; `files` are as for `make_study`.
 
     Raises
     ------
     LogitbankError
-        A missing bank or prompt set, or what the family's `items` refuses.
+        What the family's `items` refuses.
     """
-    scores = read_scores(banks, prompts, models, family=family, cache=cache)
-    result = measured.measure(family, scores)
+    result = result or measured.measure(family, scores)
     if result.change_points["kind"].count():
         family = replace(family, notes=(*family.notes, CHANGE_POINTS))
-    return make_study(family, result, scores)
+    return make_study(family, result, scores, files=files)
 
 
 def make_study(

@@ -20,7 +20,7 @@ def side_by_side(
     Each of `measures` is a key, a name and a group. `by` names the column of the groups of the
     measures; "" if they have none. One measure has the columns of its rows, and its name for
     `value`. Several have NAME, NAME_low and NAME_high, and the items, clusters and missing items of
-    the first.
+    the first; those without a row in the table have no columns.
     """
     keys, of_keys, groups = zip(*measures, strict=True)
     keyed, names = pl.DataFrame({"measure": keys, "name": of_keys}), list(dict.fromkeys(of_keys))
@@ -33,7 +33,10 @@ def side_by_side(
     first = rows.unique(key, keep="first", maintain_order=True)
     wide = first.select(key)
     for name in names:
-        own = rows.filter(name=name).select(
+        own = rows.filter(name=name)
+        if own.is_empty() and len(rows):
+            continue
+        own = own.select(
             *key, pl.col("value").alias(name), pl.col("low", "high").name.prefix(f"{name}_")
         )
         wide = wide.join(own, on=key, how="left", nulls_equal=True, maintain_order="left")

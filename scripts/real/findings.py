@@ -19,7 +19,7 @@ def findings(bank: Path) -> Iterator[str]:
     gaps = fairness([bank]).result.gap
     gaps = gaps.select("step", "low", "high", gap="delta")
     words = logitbank.lambada([bank]).tables["lambada"].select("step", "acc")
-    table = pairs([bank]).result.pairs.filter(group="all")
+    table = pairs([bank]).tables["pairs"].filter(group="all")
     crows = table.select("step", crows="score")
     rows = gaps.join(words, on="step").join(crows, on="step").join(male_answers(bank), on="step")
     yield COLUMNS

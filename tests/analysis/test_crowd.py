@@ -23,6 +23,7 @@ from logitbank.analysis.families.options import options
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.choose import on_request
 from logitbank.analysis.frames.prompt_sums import PromptSums
+from logitbank.analysis.frames.reader import read_scores
 from logitbank.analysis.report import prompts
 from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.latex import latex
@@ -133,7 +134,7 @@ def test_models_of_a_crowd_are_compared_with_no_effect(tmp_path: Path) -> None:
             name="own", title="Own", description="", prompts=on_request, items=items,
             measures=(ItemMeasure(name="yes", share=is_share, reference=reference),),
         )  # fmt: skip
-        study = measured_study(family, bank, prompts="parity")
+        study = measured_study(family, read_scores(bank, "parity"))
         table = study.tables["model_differences"]
         alone = table.filter(pl.col("other_model").is_null())
         assert len(alone) == 9

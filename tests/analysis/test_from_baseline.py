@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from logitbank.analysis.families import families
 from logitbank.analysis.families.lambada.findings import findings
-from logitbank.analysis.families.pairs.metric import pairs_metric
+from logitbank.analysis.families.pairs.metric import family_of
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
+from logitbank.analysis.results.measured import measure
 from tests.support.piece_cases import pair_frame, piece_frame
 from tests.support.row_scores import measured, scores_of
 from tests.support.stereotype_cases import sa_frame
@@ -68,14 +68,18 @@ def test_crows_pairs_are_compared_by_type_in_points() -> None:
     pairs = [(-10.0, -12.0 + 4 * (at % 2), "stereo", ("age", "gender")[at % 2]) for at in range(20)]
     later = [(-10.0, -12.0, "stereo", kind) for *_, kind in pairs]
     frame = pl.concat([pair_frame(*pairs, step=0), pair_frame(*later, step=4)])
-    result = pairs_metric(scores_of(frame))
-    assert result.pairs.filter(step=0)["from_baseline_low"].is_nan().all()
-    rows = result.pairs.filter(step=4).select("group", "from_baseline", "common").rows()
+    scores = scores_of(frame)
+    family = family_of(scores)
+    result = measure(family, scores)
+    table = result.measures.filter(measure="score")
+    assert table.filter(step=0)["from_baseline_low"].is_nan().all()
+    rows = table.filter(step=4).select("group", "from_baseline", "common").rows()
     # Pairs of gender preferred the other sentence at first, those of age did not.
     assert rows == [("all", 50.0, 20), ("age", 0.0, 10), ("gender", 100.0, 10)]
     low, high = bonett_price([1, 0] * 10, [1] * 20)
-    found = [f for f in families()["pairs"].findings(result) if f.value == pytest.approx(0.5)]
-    assert any((f.low, f.high) == pytest.approx((low, high)) for f in found)
+    assert family.findings is not None
+    found = [f for f in family.findings(result) if f.value == pytest.approx(50)]
+    assert any((f.low, f.high) == pytest.approx((100 * low, 100 * high)) for f in found)
 
 
 def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:

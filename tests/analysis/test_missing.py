@@ -86,8 +86,8 @@ def test_examples_and_pairs_that_no_checkpoint_has(bank: Bank) -> None:
     more = {"prompt_id": new("prompt_id"), "pair": pl.col("pair") + 12}
     add_again(bank, "crows-pairs", pl.col("pair") < 2, **more)
     crows = pairs([bank])
-    assert crows.result.checkpoints.select("prompts", "missing").rows() == [(24, 4)]
-    assert any("4 sentences at 1 checkpoint" in text for text in crows.missing)
+    assert crows.tables["pairs"].filter(group="all").select("items", "missing").rows() == [(12, 2)]
+    assert any("2 pairs at 1 checkpoint" in text for text in crows.missing)
 
 
 def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank: Bank) -> None:

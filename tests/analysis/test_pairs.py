@@ -7,23 +7,42 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 from scipy.stats import binomtest
 
 from logitbank.analysis.charts.chart import chart_caption
-from logitbank.analysis.families.pairs import FAMILY, pairs
-from logitbank.analysis.families.pairs.metric import pairs_metric
+from logitbank.analysis.families.pairs import pairs
+from logitbank.analysis.families.pairs.metric import family_of
+from logitbank.analysis.finding import Finding
+from logitbank.analysis.results import measured as common
+from logitbank.analysis.results.measured import Measured
 from logitbank.engine.extract import extract
 from logitbank.engine.prompts.registry import prompt_set
 from logitbank.engine.prompts.values import Encoder
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
-from logitbank.errors import BankError, PromptError, UsageError
+from logitbank.errors import PromptError, UsageError
 from tests.support.checkpoints import make_checkpoint, write_masked_tokenizer
 from tests.support.piece_cases import pair_frame, piece_frame
 from tests.support.preloaded import require_engine
-from tests.support.row_scores import of_rows
+from tests.support.row_scores import scores_of
 
 pytestmark = pytest.mark.numerical
-measured = of_rows(pairs_metric)
+
+
+def measured(frame: pl.DataFrame, group_by: str | None = None) -> Measured:
+    scores = scores_of(frame)
+    return common.measure(family_of(scores, group_by), scores)
+
+
+def findings(frame: pl.DataFrame) -> list[Finding]:
+    find = family_of(scores_of(frame)).findings
+    assert find is not None
+    return find(measured(frame))
+
+
+def overall(frame: pl.DataFrame, measure: str) -> dict[str, object]:
+    """A measure of all groups at the first checkpoint."""
+    return measured(frame).measures.filter(group="all", measure=measure).row(0, named=True)
 
 
 PAIRS = (
@@ -37,7 +56,9 @@ PAIRS = (
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> dict[str, tuple[object, ...]]:
-    table = measured(frame).pairs
+    tables = measured(frame).further
+    keys = ["model", "run", "step", "group"]
+    table = tables["pairs"].join(tables["tests"], on=keys, maintain_order="left")
     return {r[0]: r[1:] for r in table.select("group", *columns).rows()}
 
 
@@ -53,26 +74,44 @@ def test_the_stereotyping_sentence_is_sent_more_in_both_directions() -> None:
 
 
 def test_error_and_interval_are_those_of_a_share() -> None:
-    table = measured(pair_frame(*PAIRS)).pairs
-    assert table["score_stderr"][0] == pytest.approx(100 * math.sqrt(0.25 / 5))
-    assert table["low"].is_nan().all()  # six pairs, three of each type
-    found = FAMILY.findings(measured(pair_frame(*PAIRS)))
-    assert (found[1].value, found[1].interval, found[1].n) == (0.5, "", "6 pairs")
-    table = measured(pair_frame(*PAIRS, *PAIRS)).pairs
+    row = overall(pair_frame(*PAIRS), "score")
+    assert row["stderr"] == pytest.approx(100 * math.sqrt(0.25 / 5))
+    assert measured(pair_frame(*PAIRS)).further["pairs"]["score_low"].is_nan().all()  # six pairs
+    found = findings(pair_frame(*PAIRS))
+    assert (found[1].value, found[1].interval, found[1].n) == (50, "", "6 pairs")
+    assert str(found[1]).startswith(
+        "Stereotype preferred at step 0: 50.0%, n = 6 pairs, baseline 50%"
+    )
+    table = measured(pair_frame(*PAIRS, *PAIRS)).further["pairs"]
     # Wilson of 6 in 12: ½ ± 1.96 √(1/48 + 1.96²/576) / (1 + 1.96²/12), in percent.
     half = 1.959964 * math.sqrt(1 / 48 + 1.959964**2 / 576) / (1 + 1.959964**2 / 12)
-    assert table["low"][0] == pytest.approx(100 * (0.5 - half))
-    assert table["high"][0] == pytest.approx(100 * (0.5 + half))
-    assert table["low"].is_nan().to_list() == [False, True, True]
+    assert table["score_low"][0] == pytest.approx(100 * (0.5 - half))
+    assert table["score_high"][0] == pytest.approx(100 * (0.5 + half))
+    assert table["score_low"].is_nan().to_list() == [False, True, True]
+
+
+def test_the_score_of_a_direction_has_the_interval_of_a_ratio() -> None:
+    """Of 40 pairs 24 are preferred and 5 neutral: by the derivatives of 24/40 and 35/40."""
+    values = [(-1.0, -2.0)] * 24 + [(-2.0, -1.0)] * 11 + [(-1.0, -1.0)] * 5
+    row = overall(pair_frame(*[(*each, "stereo", "age") for each in values]), "stereo_score")
+    preferred = np.array([float(more > less) for more, less in values])
+    different = np.array([float(more != less) for more, less in values])
+    influence = (preferred - 24 / 35 * different) / (35 / 40)
+    half = stats.t.ppf(0.975, 39) * influence.std(ddof=1) / math.sqrt(40)
+    assert row["value"] == pytest.approx(100 * 24 / 35)
+    assert (row["low"], row["high"]) == pytest.approx(
+        (100 * (24 / 35 - half), 100 * (24 / 35 + half))
+    )
 
 
 def test_the_size_of_the_differences_is_that_of_the_harness() -> None:
-    found = rows(pair_frame(*PAIRS), "likelihood_diff", "likelihood_diff_stderr")
+    table = measured(pair_frame(*PAIRS)).measures.filter(measure="likelihood_diff")
+    found = {group: row for group, *row in table.select("group", "value", "stderr").rows()}
     # Sizes 2, 2, 1, 2, 2, 0: mean 3/2, deviation √(7/2/5); age 1, 2, 0; gender 2, 2, 2.
-    assert found["all"] == (1.5, pytest.approx(math.sqrt(0.7 / 6)))
-    assert found["age"] == (1, pytest.approx(1 / math.sqrt(3)))
-    assert found["gender"] == (2, 0)
-    assert math.isnan(measured(pair_frame(PAIRS[0])).pairs["likelihood_diff_stderr"][0])
+    assert found["all"] == [1.5, pytest.approx(math.sqrt(0.7 / 6))]
+    assert found["age"] == [1, pytest.approx(1 / math.sqrt(3))]
+    assert found["gender"] == [2, 0]
+    assert math.isnan(overall(pair_frame(PAIRS[0]), "likelihood_diff")["stderr"])  # type: ignore[arg-type]
 
 
 def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -> None:
@@ -93,19 +132,22 @@ def test_sentences_of_the_same_values_tie_in_whatever_order_their_pieces_are() -
 
 def test_pairs_that_have_nothing_to_score_are_counted() -> None:
     """Two sentences without a token in common are no rows of a masked model."""
+
+    def counts(frame: pl.DataFrame) -> list[tuple[int, ...]]:
+        tables = measured(frame)
+        missing = tables.measures.filter(group="all", measure="score").select("step", "missing")
+        tests = tables.further["tests"].filter(group="all")
+        return tests.join(missing, on="step").select("pairs", "missing", "unscored").rows()
+
     frame = pair_frame(*PAIRS, kind="masked")
-    assert measured(frame).checkpoints["unscored"].to_list() == [0]
+    assert counts(frame) == [(6, 0, 0)]
     bare = frame.filter(~pl.col("pair").is_in([1, 3]))
-    result = measured(bare)
-    assert result.checkpoints.select("prompts", "missing", "unscored").row(0) == (8, 0, 2)
-    assert any("2 pairs without a token" in str(each) for each in FAMILY.findings(result))
+    assert counts(bare) == [(4, 0, 2)]
+    assert any("2 pairs without a token" in str(each) for each in findings(bare))
     part = pl.concat([bare, bare.filter(pl.col("pair") > 2).with_columns(step=pl.lit(8, pl.Int64))])
-    assert measured(part).checkpoints.select("prompts", "missing", "unscored").rows() == [
-        (8, 0, 2),
-        (4, 4, 2),
-    ]
+    assert counts(part) == [(4, 0, 2), (2, 2, 2)]
     named = bare.with_columns(pair=pl.format("p{}", "pair"))
-    assert measured(named).checkpoints["unscored"].to_list() == [None]
+    assert counts(named) == [(4, 0, None)]
 
 
 def test_masked_and_causal_scores_are_kept_apart() -> None:
@@ -116,21 +158,20 @@ def test_masked_and_causal_scores_are_kept_apart() -> None:
             pair_frame(*turned, kind="masked").with_columns(model=pl.lit("bert")),
         ]
     )
-    table = measured(frame).pairs.filter(group="all")
-    assert table.select("model", "score_kind", "stereo_score").rows() == [
-        ("bert", "masked", pytest.approx(100 / 3)),
-        ("gpt", "sentence", pytest.approx(200 / 3)),
-    ]
+    table = measured(frame).further["pairs"].filter(group="all")
+    assert table.select("model", "stereo_score").rows() == [
+        ("bert", pytest.approx(100 / 3)), ("gpt", pytest.approx(200 / 3)),
+    ]  # fmt: skip
 
 
 def test_pairs_that_are_there_in_part_are_left_out() -> None:
     whole, part = pair_frame(*PAIRS, step=0), pair_frame(*PAIRS, step=1)
     part = part.filter((pl.col("prompt_id") != "0-less") | (pl.col("piece") == 0))
     result = measured(pl.concat([whole, part]))
-    assert result.pairs.filter(group="all")["pairs"].to_list() == [6, 5]
-    assert result.checkpoints["missing"].to_list() == [0, 1]
-    with pytest.raises(BankError, match="No pair"):
-        measured(whole.filter(side="more"))
+    table = result.further["pairs"].filter(group="all")
+    assert table.select("items", "missing").rows() == [(6, 0), (5, 1)]
+    (nothing,) = findings(whole.filter(side="more"))
+    assert nothing.text == "There is no pair of Minimal pairs with a score."
 
 
 ONE = pair_frame(PAIRS[0])
@@ -177,7 +218,7 @@ def test_bias_types_are_adjusted_for_their_number() -> None:
     assert [found[name][1] for name in ("age", "gender", "race")] == pytest.approx(
         [3 * age, gender, 1.5 * race]
     )
-    apart = FAMILY.findings(measured(pair_frame(*pairs)))[-2]
+    apart = findings(pair_frame(*pairs))[-2]
     assert (apart.value, apart.n) == (2, "3 groups (age, race)")
 
 
@@ -198,29 +239,37 @@ def test_pairs_of_good_and_bad_sentences_have_an_accuracy_by_group() -> None:
         *[(-8.0, -9.0, "agreement")] * 6, *[(-8.0, -8.0, "islands")] * 3,
         *[(-8.0, -9.0, "islands")] * 3, step=4,
     )  # fmt: skip
-    result = measured(pl.concat([first, later]))
-    assert result.settings["group_by"] == "UID"
-    assert "stereo_score" not in result.pairs.columns
-    last = result.pairs.filter(step=4).select("group", "score", "neutral", "from_baseline").rows()
-    assert last == [("all", 75, 3, 25), ("agreement", 100, 0, 100), ("islands", 50, 3, -50)]
-    headline, accuracy, change, highest, lowest, apart, *_ = FAMILY.findings(result)
-    assert "75%" in headline.text
-    assert (accuracy.value, change.value, change.n) == (0.75, 0.25, "12 pairs")
-    assert ("agreement" in highest.text, highest.value) == (True, 1)
-    assert ("islands" in lowest.text, lowest.value, lowest.n) == (True, 0.5, "6 pairs")
+    frame = pl.concat([first, later])
+    result = measured(frame)
+    columns = ["group", "value", "from_baseline"]
+    last = result.measures.filter(step=4, measure="score").select(columns).rows()
+    assert last == [("all", 75, 25), ("agreement", 100, 100), ("islands", 50, -50)]
+    assert "stereo_score" not in result.further["pairs"].columns
+    assert result.further["tests"].filter(step=4)["neutral"].to_list() == [3, 0, 3]
+    headline, accuracy, change, lowest, highest, apart, *_ = findings(frame)
+    assert headline.text == "Accuracy 50.0% → 75.0% from step 0 to step 4."
+    assert (accuracy.value, change.value, change.n) == (75, 25, "12 pairs")
+    assert ("agreement" in highest.text, highest.value) == (True, 100)
+    assert ("islands" in lowest.text, lowest.value, lowest.n) == (True, 50, "6 pairs")
     assert apart.value == 0  # p = 2/64 and 2/8; that of agreement, adjusted, is 4/64
-    charts = FAMILY.charts(result)
-    assert list(charts) == ["pairs", "groups"]
-    assert "n = 12 pairs" in chart_caption(charts["pairs"])
+
+
+@pytest.mark.parametrize(("groups", "names"), [(2, ["measures"]), (9, ["measures", "by_group"])])
+def test_many_groups_have_a_chart_of_their_own(groups: int, names: list[str]) -> None:
+    rows = [(-8.0, -9.0, f"phenomenon {at}") for at in range(groups) for _ in range(12)]
+    scores = scores_of(pl.concat([acceptable(*rows), acceptable(*rows, step=4)]))
+    family = family_of(scores)
+    charts = common.charts(family, common.measure(family, scores))
+    assert list(charts) == names
+    drawn = json.dumps(charts[names[-1]].to_dict())
+    assert all(f"phenomenon {at}" in drawn for at in range(groups))
+    assert ("n = 12 pairs in a group" in chart_caption(charts[names[-1]])) == (groups > 8)
 
 
 def test_masked_scores_of_whole_sentences_may_differ_in_length() -> None:
     frame = acceptable((-8.0, -9.0, "islands"), kind="masked")
     longer = frame.filter(side="bad").tail(1).with_columns(piece=pl.lit(2, pl.Int32))
-    assert measured(pl.concat([frame, longer])).pairs["score"].to_list() == [
-        100,
-        100,
-    ]
+    assert measured(pl.concat([frame, longer])).further["pairs"]["score"].to_list() == [100, 100]
 
 
 BLIMP = [
@@ -258,13 +307,13 @@ def test_a_file_of_blimp_has_the_accuracy_of_plain_transformers(tmp_path: Path) 
 
     sums = [[logprob(row["sentence_good"]), logprob(row["sentence_bad"])] for row in BLIMP]
     study = pairs(bank)
-    table = study.result.pairs
+    table = study.tables["pairs"]
     assert table["group"].to_list() == ["all", "agreement", "case"]
     shares = [100.0 * (good > bad) for good, bad in sums]
     assert table["score"].to_list() == [sum(shares) / 2, *shares]
     sizes = [abs(good - bad) for good, bad in sums]
     assert table["likelihood_diff"][1:].to_list() == pytest.approx(sizes, abs=5e-3)
-    grouped = pairs(bank, prompts="blimp", group_by="linguistics_term").result.pairs
+    grouped = pairs(bank, prompts="blimp", group_by="linguistics_term").tables["pairs"]
     assert grouped["group"].to_list() == ["all", "morphology"]
 
 

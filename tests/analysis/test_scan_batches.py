@@ -15,7 +15,6 @@ from polars.testing import assert_frame_equal
 import logitbank
 from logitbank.analysis import (
     fairness_metric,
-    pairs_metric,
     stereotype_metric,
 )
 from logitbank.analysis.families.options import options
@@ -225,9 +224,7 @@ def test_prompts_of_several_pieces_in_several_frames_have_the_numbers_of_one(fam
     whole = token_rows([0, 1, 2, 8]).with_columns(kind)
 
     def tables(*parts: pl.LazyFrame) -> list[pl.DataFrame]:
-        if family == "lambada":
-            return [*measured(family, *parts, expected=whole.collect()).tables().values()]
-        return [*pairs_metric(scores_of(*parts, expected=whole.collect())).tables().values()]
+        return [*measured(family, *parts, expected=whole.collect()).tables().values()]
 
     parts = [token_rows(steps).with_columns(kind) for steps in ([2], [0, 8], [1])]
     one, several = tables(whole), tables(*parts)
@@ -246,12 +243,10 @@ def test_a_checkpoint_that_has_no_pair_may_be_alone_in_its_frame() -> None:
     halves = (pl.col("step") != 8) | (pl.col("side") == "more")
     whole = token_rows([0, 1, 8]).with_columns(score_kind=pl.lit("sentence")).filter(halves)
     parts = [whole.filter(step=step) for step in (0, 1, 8)]
-    one, several = pairs_metric(scores_of(whole)), pairs_metric(scores_of(*parts))
-    assert_frame_equal(several.pairs, one.pairs, abs_tol=1e-12, rel_tol=1e-12)
-    assert several.checkpoints.equals(one.checkpoints)
-    assert several.pairs["step"].unique().sort().to_list() == [0, 1]
-    with pytest.raises(BankError, match="both sentences"):
-        pairs_metric(scores_of(parts[2], expected=whole.collect()))
+    one, several = measured("pairs", whole), measured("pairs", *parts)
+    assert_frame_equal(several.measures, one.measures, abs_tol=1e-12, rel_tol=1e-12)
+    scored = several.measures.drop_nans("value")
+    assert scored["step"].unique().sort().to_list() == [0, 1]
 
 
 def begin_run(bank: Bank) -> Bank:

@@ -204,7 +204,7 @@ def test_existing_analyses_take_them(tmp_path: Path, checkpoint: Path) -> None:
     nats = -sum(logprob(context, target) for context, target in targets) / 2
     assert lambada["perplexity"].log().item() == pytest.approx(nats, abs=5e-3)
 
-    crows = logitbank.pairs(bank, prompts="c").result.pairs
+    crows = logitbank.pairs(bank, prompts="c").tables["pairs"]
     more, less = (logprob("<|endoftext|>", text) for _, text in sides)
     assert crows.filter(group="gender")["score"].item() == 100.0 * (more > less)
     assert crows["likelihood_diff"][0] == pytest.approx(abs(more - less), abs=5e-3)

@@ -29,10 +29,6 @@ COLUMNS: dict[str, list[Column]] = {
           for old, new in (("score", "value"), ("low", "low"), ("from_baseline", "from_baseline"))),
         ("stereotypes", "score", "{stereotype_id}/value", {"template": "template"}),
     ],
-    "pairs": [
-        ("pairs", old, f"score/{new}", {"score_kind": "score_kind", "group": "group"})
-        for old, new in (("score", "value"), ("low", "low"), ("pairs", "items"))
-    ],
     "stereotype_accuracy": [
         ("stereotype_accuracy", old, f"accuracy/{new}", {"kind": "kind", "type": "type"})
         for old, new in (("accuracy", "value"), ("low", "low"), ("from_baseline", "from_baseline"))

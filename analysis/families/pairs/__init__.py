@@ -7,14 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.pairs.metric import Pairs as Pairs
-    from logitbank.analysis.families.pairs.metric import pairs_metric as pairs_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
+    from logitbank.analysis.results.measured import Measured
     from logitbank.analysis.study import Study
+
+DIRECTIONS = ("stereo", "antistereo")
+SCORE = Measure(
+    name="score", text="First sentence preferred", form=".1f%", plus=("preferred",), share=True,
+    scale=100.0, reference=50.0, meaning="chance",
+)  # fmt: skip
+MEASURES = (
+    SCORE,
+    *(
+        Measure(
+            name=f"{name}_score", text=f"Preferred in {name} pairs", form=".1f%", scale=100.0,
+            plus=(f"preferred {name}", f"different {name}"), reference=50.0, meaning="chance",
+            functions=lambda means: import_module(".metric", __name__).ratio(means),
+        )
+        for name in DIRECTIONS
+    ),
+    Measure(
+        name="likelihood_diff", text="Size of the difference, nats", form=".2f", plus=("size",)
+    ),
+)  # fmt: skip
 
 
 def pairs(
@@ -26,7 +45,7 @@ def pairs(
     group_by: Annotated[
         str | None, "Column to group by; by default bias_type, group, UID or linguistics_term."
     ] = None,
-) -> "Study[Pairs]":
+) -> "Study[Measured]":
     """Measure how often the model prefers one sentence of a pair: accuracy or preference by group.
 
     Parameters
@@ -41,17 +60,14 @@ def pairs(
     Raises
     ------
     LogitbankError
-        A missing bank or prompt set, or what `pairs_metric` refuses.
+        A missing bank or prompt set, or what `read_items` of its module `metric` refuses.
     """
     from logitbank.analysis.families.pairs import metric
     from logitbank.analysis.frames.reader import read_scores
-    from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.results.studies import make_study
+    from logitbank.analysis.results.studies import measured_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
-    result = metric.pairs_metric(scores, group_by=group_by)
-    missing = missing_sentences(result.checkpoints, "sentence")
-    return make_study(FAMILY, result, scores, missing=missing)
+    return measured_study(metric.family_of(scores, group_by), scores)
 
 
 FAMILY = Family(
@@ -67,6 +83,8 @@ FAMILY = Family(
         "A group with few pairs has a wide interval. CrowS-Pairs was written by crowd workers in "
         "the United States, and some of its pairs differ in more than the group or contain no "
         "stereotype.",
+        "Scores of causal models are over whole sentences, and those of masked models over tokens "
+        "under a mask: they are not comparable.",
     ),
     notes=(
         "Intervals (95%) are over pairs, pointwise: they do not allow for the number of "
@@ -75,20 +93,17 @@ FAMILY = Family(
     ),
     prompts=with_columns("pair", "side"),
     example="crows-pairs",
-    screen={"pairs": columns("score_kind group score low high p_bh pairs neutral")},
-    measures=(
-        Measure(
-            name="score",
-            text="Score of pairs, percent",
-            form=".1f",
-            share=True,
-            scale=100.0,
-            reference=50.0,
+    item="pair",
+    screen={
+        "pairs": columns(
+            "group score score_low score_high stereo_score antistereo_score likelihood_diff items"
         ),
-    ),
-    items=lambda scores: import_module(".metric", __name__).read_items(scores),
-    charts=lambda result: import_module(".charts", __name__).charts(result),
-    findings=lambda result: import_module(".findings", __name__).findings(result),
+        "tests": columns("group pairs neutral p p_bh unscored"),
+    },
+    measures=MEASURES,
+    views={"pairs": View(*MEASURES)},
+    items=lambda scores: import_module(".metric", __name__).read_items(scores).pooled("group"),
+    tables=lambda scores, items: {"tests": import_module(".metric", __name__).sign_tests(items)},
     analyze=pairs,
 )
 register(FAMILY)

@@ -1,76 +1,64 @@
 """Minimal pairs: which of two sentences a model finds more probable, by group.
 
-Frames in, frames out. A causal model's sentence score is the log-probability of the whole sentence,
-a masked model's the pseudo-log-likelihood of the tokens that are scored; the two are never mixed.
+A causal model's sentence score is the log-probability of the whole sentence, a masked model's the
+pseudo-log-likelihood of the tokens that are scored.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.pairs import FAMILY
+from logitbank.analysis.families.pairs import DIRECTIONS, FAMILY, SCORE
+from logitbank.analysis.families.pairs.findings import findings
+from logitbank.analysis.family import Family
+from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import (
-    CHECKPOINT,
-    PromptSums,
-    concat_sorted,
-)
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.measure import Smooth
 from logitbank.analysis.stats.significance import benjamini_hochberg
-from logitbank.analysis.stats.summary import ALL, BASELINE, measures_table
-from logitbank.errors import BankError, UsageError
+from logitbank.analysis.stats.summary import ALL
+from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
 COLUMNS = ("pair", "side", "score_kind")
 GROUPS = ("bias_type", "group", "UID", "linguistics_term")
 """Columns that group the pairs, the first that the prompts have."""
-SIDES = (("good", "bad"), ("more", "less"))
-"""The marks of the two sentences of a pair; the first is the one whose share is measured."""
-DIRECTIONS = ("stereo", "antistereo")
+SIDES = {("good", "bad"): "Accuracy", ("more", "less"): "Stereotype preferred"}
+"""The marks of the two sentences of a pair, and what the share of the first one is called."""
 KINDS = ("masked", "sentence")
-KEYS = [*CHECKPOINT, "score_kind"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs(Result):
-    """Results of `pairs_metric`. Scores are in percent; 50 is chance."""
-
-    measures: pl.DataFrame
-    """Every measure of the family, as `summarise` returns them."""
-    pairs: pl.DataFrame
-    """Per checkpoint, kind of score and group, and for `all` of them: `score` over all `pairs` with
-    its standard error and interval (Wilson, 95 %), and the number of `neutral` pairs, whose
-    sentences have equal scores; of CrowS-Pairs `stereo_score` and `antistereo_score`, over the
-    pairs of each direction that are not neutral. `p` is the exact sign test over pairs that are
-    not neutral, and `p_bh` is adjusted for the number of groups of the checkpoint
-    (Benjamini–Hochberg; null for `all`). `likelihood_diff` is the mean size of the difference in
-    nats, with its standard error. `from_baseline` is the difference of the score from the first
-    checkpoint's, `baseline_step`, in points and in pairs over the `common` ones."""
-    checkpoints: pl.DataFrame
-    """Sentences that are there with all their pieces, how many are missing, and `unscored` pairs:
-    numbers that no pair of the model has, as where two sentences share no token to score."""
-    settings: Mapping[str, str | int | float | bool | None]
-    """Intervals; `sides`, the marks of the sentences; `group_by`, the column of the groups."""
+def family_of(scores: Scores, group_by: str | None = None) -> Family:
+    """The family for these prompts: the name of their score, and its groups."""
+    scores.require(*COLUMNS, family=FAMILY.name)
+    sides = _sides(scores.expected_rows(["side"])["side"].unique())
+    named = replace(
+        FAMILY,
+        measures=(replace(SCORE, text=SIDES[sides]), *FAMILY.measures[1:]),
+        items=partial(read_items, group_by=group_by),
+    )
+    return replace(named, findings=partial(findings, named))
 
 
-def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
-    """How often the first sentence of a pair is the more probable one, by group and overall.
+def read_items(scores: Scores, *, group_by: str | None = None) -> Items:
+    """Of each pair whether its first sentence is preferred, and the size of the difference in nats.
 
-    `score` is the percentage of pairs whose `good` or `more` sentence has the higher sum of
-    log-probabilities. In CrowS-Pairs that is `sent_more` in pairs of both directions: in a pair
-    marked `antistereo`, `sent_less` goes against a stereotype, and `sent_more` is still the more
-    stereotyping sentence. Equal sums are neutral: they count in `pairs`, and not as preferred.
+    `preferred` is whether the `good` or `more` sentence has the higher sum of log-probabilities. In
+    CrowS-Pairs that is `sent_more` in pairs of both directions: in a pair marked `antistereo`,
+    `sent_less` goes against a stereotype, and `sent_more` is still the more stereotyping sentence.
+    Equal sums are neutral: they count as not preferred, and `different` is 0. A pair that a
+    checkpoint has in part has no value.
 
     Parameters
     ----------
     scores
         Of a prompt set such as `crows-pairs`, with the columns pair, side (`good`, `bad` or `more`,
         `less`), score_kind (`masked`, `sentence`), and for CrowS-Pairs direction (`stereo`,
-        `antistereo`). A pair that a checkpoint has in part is left out there.
+        `antistereo`).
     group_by
         Column with the groups; by default the first of `GROUPS` that is there.
 
@@ -78,7 +66,7 @@ def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
     ------
     UsageError, BankError
         As `Scores.map_prompts`; a column that cannot group pairs; an invalid side, direction or
-        kind; a pair with a side twice; no whole pair.
+        kind; a pair with a side twice.
 
     References
     ----------
@@ -91,109 +79,93 @@ def pairs_metric(scores: Scores, *, group_by: str | None = None) -> Pairs:
     if group_by:
         scores.require_groups(group_by, *COLUMNS)
     group_by = group_by or next((name for name in GROUPS if name in names), None)
-    optional = [*(["direction"] if "direction" in names else []), *([group_by] if group_by else [])]
-
-    def reduced(prompts: PromptSums) -> _Part:
-        pairs = _pairs(prompts.all_rows, group_by)
-        numbers, sides = (prompts.rows[name].unique() for name in ("pair", "side"))
-        return _Part(items(pairs), _sizes(pairs), prompts.coverage, numbers, sides)
-
-    parts = scores.map_prompts(reduced, *COLUMNS, *optional, family=FAMILY.name)
-    of_frames, sizes, coverage, numbers, sides = zip(*parts, strict=True)
-    measures = measures_table(gather_items(of_frames), FAMILY.measures, within=["score_kind"])
-    table = _table(measures, pl.concat(sizes))
-    if table.is_empty():
-        raise BankError("No pair has scores of both sentences. Extract the rest first.")
-    return Pairs(
-        measures=measures,
-        pairs=table,
-        checkpoints=concat_sorted(coverage).with_columns(unscored=_unscored(pl.concat(numbers))),
-        settings={
-            "intervals": "Wilson, 95 %", "group_by": group_by,
-            "sides": " ".join(_sides(pl.concat(sides).unique())),
-        },
+    optional = [name for name in ("direction", group_by) if name is not None and name in names]
+    return gather_items(
+        scores.map_prompts(
+            lambda sums: _items(_pairs(sums.all_rows, group_by)),
+            *COLUMNS, *optional, family=FAMILY.name,
+        )
     )  # fmt: skip
 
 
-class _Part(NamedTuple):
-    """Results of one frame."""
-
-    items: pl.DataFrame
-    sizes: pl.DataFrame
-    coverage: pl.DataFrame
-    numbers: pl.Series
-    sides: pl.Series
-
-
-def items(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Whether the first sentence is preferred; null without a score of both."""
-    preferred = (pl.col("difference") > 0).cast(pl.Float64)
-    return pairs.select(*KEYS, "^group$", item="pair", value=preferred)
-
-
-def _sizes(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Sizes of differences, neutral pairs, and shares by direction, for each group and `all`."""
-    known = pairs.drop_nulls("difference")
-    size = pl.col("difference").abs()
-    directions = [name for name in DIRECTIONS if "direction" in pairs.columns]
-    numbers = {
-        **{f"{name}_score": 100 * _preferred(name) for name in directions},
-        "likelihood_diff": size.mean(),
-        "likelihood_diff_stderr": (size.std(ddof=1) / pl.len().sqrt()).fill_null(float("nan")),
-        "neutral": (size == 0).sum().cast(pl.Int64),
-    }
-    overall = known.with_columns(group=pl.lit(ALL))
-    parts = [overall, known] if "group" in known.columns else [overall]
-    return pl.concat(part.group_by(*KEYS, "group").agg(**numbers) for part in parts)
+def _items(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The parts of the measures; those of a direction are of its pairs alone."""
+    difference = pl.col("difference")
+    values = {"preferred": difference > 0, "different": difference != 0}
+    parts = [
+        (pairs, "preferred", values["preferred"]), (pairs, "size", difference.abs()),
+        *(
+            (pairs.filter(direction=direction), f"{part} {direction}", value)
+            for direction in (DIRECTIONS if "direction" in pairs.columns else ())
+            for part, value in values.items()
+        ),
+    ]  # fmt: skip
+    return pl.concat(
+        rows.select(
+            *CHECKPOINT, "^group$", item="pair", part=pl.lit(part), value=value.cast(pl.Float64)
+        )
+        for rows, part, value in parts
+    )
 
 
-def _table(summary: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
-    """The scores of all pairs and of each group, with tests; p is 1 if all pairs are neutral."""
+def ratio(means: Floats) -> Sequence[Smooth]:
+    """The first of two means (c, 2) by the second; NaN for 0."""
+    one, other = means.T
+    other = np.where(other > 0, other, np.nan)
+    return [Smooth(one / other, np.stack([1 / other, -one / other**2], axis=1))]
+
+
+def sign_tests(items: Items) -> pl.DataFrame:
+    """The exact sign test of all pairs and of each group, at every checkpoint.
+
+    Columns model, run, step, group, pairs, neutral (pairs of equal sums), p of the others, 1
+    without any; p_bh, adjusted for the groups of the checkpoint (Benjamini–Hochberg; null for all).
+    `unscored`, of all: how many pair numbers up to the last one have no score of the model, because
+    their sentences share no token; null if pairs have no numbers.
+    """
     from scipy.special import bdtr
 
-    if "group" not in summary.columns:
-        summary = summary.with_columns(group=pl.lit(ALL))
-    table = summary.filter(pl.col("items") > 0).join(
-        sizes, on=[*KEYS, "group"], nulls_equal=True, maintain_order="left"
-    )
-    number, neutral = table["items"].to_numpy(), table["neutral"].to_numpy()
-    preferred, different = (table["value"].to_numpy() * number / 100).round(), number - neutral
-    p = np.minimum(1.0, 2 * bdtr(np.minimum(preferred, different - preferred), different, 0.5))
+    preferred, size = (items.only(part=part) for part in ("preferred", "size"))
+    groups = [(ALL, np.arange(len(size.axes)))]
+    groups += [(name["group"], which) for name, which in size.by_group() if name]
+    tables = []
+    for name, which in groups:
+        own = size.values[:, which]
+        number, neutral = (~np.isnan(own)).sum(axis=1), (own == 0).sum(axis=1)
+        hits = np.nansum(preferred.values[:, which], axis=1)
+        different = number - neutral
+        p = np.minimum(1.0, 2 * bdtr(np.minimum(hits, different - hits), different, 0.5))
+        columns = {"pairs": number, "neutral": neutral, "p": p}
+        tables.append(items.checkpoints.with_columns(group=pl.lit(name), **_series(columns)))
+    is_group = pl.col("group") != ALL
     adjusted = pl.col("p").map_batches(
         lambda p: pl.Series(benjamini_hochberg(p.to_numpy())), return_dtype=pl.Float64
     )
-    is_group = pl.col("group") != ALL
-    table = table.with_columns(p=p).with_columns(
-        p_bh=pl.when(is_group).then(adjusted.over(*KEYS, is_group))
+    unscored = _unscored(size)
+    return (
+        pl.concat(tables)
+        .filter(pl.col("pairs") > 0)
+        .with_columns(
+            p_bh=pl.when(is_group).then(adjusted.over(*CHECKPOINT, is_group)),
+            unscored=pl.when(~is_group).then(
+                pl.col("model").replace_strict(unscored, return_dtype=pl.Int64)
+            ),
+        )
+        .sort(CHECKPOINT, nulls_last=True, maintain_order=True)
     )
-    return table.sort(*KEYS, is_group, "group", nulls_last=True).select(
-        *KEYS, "group", "low", "high", pl.col("^.*stereo_score$"), "p", "p_bh", "likelihood_diff",
-        "likelihood_diff_stderr", "neutral", *BASELINE, score="value", score_stderr="stderr",
-        pairs="items",
-    ).select(
-        *KEYS, "group", "score", "score_stderr", "low", "high", pl.col("^.*stereo_score$"), "p",
-        "p_bh", "likelihood_diff", "likelihood_diff_stderr", "pairs", "neutral", *BASELINE,
-    )  # fmt: skip
 
 
-def _unscored(numbers: pl.Series) -> pl.Expr:
-    """How many pair numbers up to the last one have no score of the model.
-
-    Sentences without a scored token have no row to count, so gaps in the numbers are counted.
-    """
-    if not numbers.dtype.is_integer():
-        return pl.lit(None, pl.Int64)
-    known = pl.col("prompts") + pl.col("missing")
-    last, first = (int(str(end)) for end in (numbers.max(), numbers.min()))
-    return (last - first + 1 - (known + 1) // 2).clip(lower_bound=0).cast(pl.Int64)
+def _series(columns: Mapping[str, np.ndarray]) -> dict[str, pl.Series]:
+    return {name: pl.Series(values) for name, values in columns.items()}
 
 
-def _preferred(direction: str) -> pl.Expr:
-    """Share of the pairs of a direction, without neutral ones, that prefer the stereotype."""
-    differences = pl.col("difference").filter(
-        (pl.col("direction") == direction) & (pl.col("difference") != 0)
-    )
-    return (differences > 0).mean().fill_null(float("nan"))
+def _unscored(items: Items) -> dict[str, int | None]:
+    """By model. Sentences without a scored token have no row: gaps in the numbers are counted."""
+    numbers = items.axes["item"].cast(pl.Int64, strict=False)
+    if numbers.null_count() or numbers.is_empty():
+        return dict.fromkeys(items.expected)
+    whole = int(numbers.max()) - int(numbers.min()) + 1  # type: ignore[arg-type]
+    return {model: whole - int(flags.sum()) for model, flags in items.expected.items()}
 
 
 def _sides(marks: pl.Series) -> tuple[str, str]:
@@ -214,7 +186,7 @@ def _pairs(sentences: pl.DataFrame, group_by: str | None) -> pl.DataFrame:
             valid = pl.col(column).is_in(allowed).fill_null(False)
             _refuse(sentences.filter(~valid), f"{{{column}}} is an invalid {column}: use "
                     f"{' or '.join(allowed)}")  # fmt: skip
-    key = [*KEYS, "pair"]
+    key = [*CHECKPOINT, "score_kind", "pair"]
     twice = sentences.filter(pl.struct(*key, "side").is_duplicated())
     _refuse(twice, "several sentences have the side {side}: mark one sentence of each side")
     group = [] if group_by is None else [pl.col(group_by).cast(pl.String).alias("group")]
@@ -235,13 +207,3 @@ def _refuse(invalid: pl.DataFrame, problem: str) -> None:
             f"Pair {row['pair']!r} of {checkpoint_name(row)}: {problem.format(**row)} "
             f"({len(invalid):,} such rows)."
         )
-
-
-def read_items(source: Scores) -> Items:
-    """Whether the first sentence of each pair is the more probable one; none for other prompts."""
-    if not source.columns.issuperset(COLUMNS):
-        return gather_items([])
-    pairs = source.map_prompts(
-        lambda sums: items(_pairs(sums.all_rows, None)), *COLUMNS, family=FAMILY.name
-    )
-    return gather_items(pairs)

@@ -241,7 +241,7 @@ def test_charts_of_several_models_and_runs(tmp_path: Path) -> None:
     assert list(drawn) == ["measures"]
     spec = drawn["measures"].to_dict()
     rows = [row for rows in spec["datasets"].values() for row in rows if "series" in row]
-    assert {(row["series"], row["group"].strip()) for row in rows} == {
+    assert {(row["series"], row["label"]) for row in rows} == {
         (model, domain) for model in ("a", "b") for domain in ("race", "all")
     }, "of both tasks"
     assert "n = 12 target terms" in chart_caption(drawn["measures"])

@@ -104,7 +104,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("options", "accuracy"): ("answers", "run"),
     ("options", "option_probability"): {"she", "female"},
     ("options", "curves"): ("curves", "run"),
-    ("pairs", "measures"): ("pairs", "model"),
+    ("pairs", "measures"): set(),
     ("pairs", "by_group"): {"gender", "race-color"},
     ("stereoset", "measures"): ("measures", "domain"),
     ("stereotype", "stereotype_accuracy"): ("stereotype_accuracy", "measure"),

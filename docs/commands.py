@@ -51,7 +51,9 @@ def prompt_sets_table() -> str:
 
 def _leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
     command = typer.main.get_command(app)
-    yield from _below(command, typer.Context(command, info_name="logitbank"), ())
+    yield from _below(
+        command, typer.Context(command, info_name="logitbank", **command.context_settings), ()
+    )
 
 
 def _below(

@@ -178,4 +178,5 @@ def parse(words: list[str]) -> None:
     if rest and "all" in getattr(command, "commands", {}):
         command = command.commands["all"]  # `analyze BANK` is `analyze all BANK`
     assert not hasattr(command, "commands"), f"{words} is not a complete command"
-    command.make_context(" ".join(["logitbank", *words[: len(words) - len(rest)]]), rest)
+    name = " ".join(["logitbank", *words[: len(words) - len(rest)]])
+    command.make_context(name, rest, help_option_names=["--help", "-h"])

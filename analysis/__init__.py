@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from logitbank.analysis.prompts.show import PromptView as PromptView
     from logitbank.analysis.prompts.view import movements as movements
     from logitbank.analysis.results.files import write_tables as write_tables
+    from logitbank.analysis.results.measured import Measured as Measured
     from logitbank.analysis.stats.change_points import Changes as Changes
     from logitbank.analysis.stats.change_points import Place as Place
     from logitbank.analysis.stats.change_points import Slope as Slope

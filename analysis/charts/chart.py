@@ -100,7 +100,7 @@ SAVED = (SavedChart, SavedLayers, SavedColumn, SavedRow, SavedFacets)
 
 
 def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = None) -> Chart:
-    """The chart, finished: title and caption are in `usermeta`, which Vega-Lite forbids in parts.
+    """A finished chart. Its title and caption are in `usermeta`, which Vega-Lite forbids in parts.
 
     Parameters
     ----------
@@ -118,11 +118,11 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
         caption = f"{caption} Named: the highest and the lowest on average. Grey: all others."
     caption = " ".join(caption.split())  # a sentence that a chart does not need leaves no gap
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
-    # A new chart, or that of `properties`, would copy and lay out every part once more.
-    chart["usermeta"] = meta
+    # Altair's copies would copy and lay out every part once more. This one shares them.
     kind = next((each for each in SAVED if type(chart) in each.__bases__), type(chart))
-    object.__setattr__(chart, "__class__", kind)
-    return chart
+    done: Chart = object.__new__(kind)
+    done.__dict__.update(chart.__dict__, _kwds={**chart._kwds, "usermeta": meta})
+    return done
 
 
 def _columns(chart: Any) -> Iterator[Collection[str]]:

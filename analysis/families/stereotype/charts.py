@@ -43,8 +43,7 @@ def charts(result: StereotypeAccuracy) -> dict[str, Chart]:
         f"{interval_caption(table)} "
         f"n = {n}."
     )
-    alone = chart.copy()  # a finished chart is no part of another
-    made = {"stereotype_accuracy": titled(alone, "Stereotype accuracy", caption, axis=axis)}
+    made = {"stereotype_accuracy": titled(chart, "Stereotype accuracy", caption, axis=axis)}
     if jsd_p is not None and len(jsd_p):
         above = curves(jsd_p, axis, JSD_P, group="group")
         made["gap_and_stereotype"] = titled(

@@ -60,6 +60,15 @@ class Measure:
         return f"{self.name}, {self.group}" if self.group else self.name
 
 
+def ratio(means: "Floats") -> Sequence[Smooth]:
+    """The first of two means (c, 2) by the second; NaN where that is 0."""
+    import numpy as np  # a family is read by every command, most of which compute nothing
+
+    one, other = means.T
+    other = np.where(other > 0, other, np.nan)
+    return [Smooth(one / other, np.stack([1 / other, -one / other**2], axis=1))]
+
+
 class View:
     """A table under a name that people know: some measures of a table of measures, side by side.
 

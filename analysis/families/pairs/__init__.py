@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
-from logitbank.analysis.stats.measure import Measure, View
+from logitbank.analysis.stats.measure import Measure, View, ratio
 
 if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
@@ -26,7 +26,7 @@ MEASURES = (
         Measure(
             name=f"{name}_score", text=f"Preferred in {name} pairs", form=".1f%", scale=100.0,
             plus=(f"preferred {name}", f"different {name}"), reference=50.0, meaning="chance",
-            functions=lambda means: import_module(".metric", __name__).ratio(means),
+            functions=ratio,
         )
         for name in DIRECTIONS
     ),

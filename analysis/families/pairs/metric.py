@@ -4,7 +4,6 @@ A causal model's sentence score is the log-probability of the whole sentence, a 
 pseudo-log-likelihood of the tokens that are scored.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,11 +13,9 @@ import polars as pl
 from logitbank.analysis.families.pairs import DIRECTIONS, FAMILY, SCORE
 from logitbank.analysis.families.pairs.findings import findings
 from logitbank.analysis.family import Family
-from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.stats.measure import Smooth
 from logitbank.analysis.stats.significance import benjamini_hochberg
 from logitbank.analysis.stats.summary import ALL
 from logitbank.errors import UsageError
@@ -108,13 +105,6 @@ def _items(pairs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def ratio(means: Floats) -> Sequence[Smooth]:
-    """The first of two means (c, 2) by the second; NaN for 0."""
-    one, other = means.T
-    other = np.where(other > 0, other, np.nan)
-    return [Smooth(one / other, np.stack([1 / other, -one / other**2], axis=1))]
-
-
 def sign_tests(items: Items) -> pl.DataFrame:
     """The exact sign test of all pairs and of each group, at every checkpoint.
 
@@ -135,8 +125,8 @@ def sign_tests(items: Items) -> pl.DataFrame:
         hits = np.nansum(preferred.values[:, which], axis=1)
         different = number - neutral
         p = np.minimum(1.0, 2 * bdtr(np.minimum(hits, different - hits), different, 0.5))
-        columns = {"pairs": number, "neutral": neutral, "p": p}
-        tables.append(items.checkpoints.with_columns(group=pl.lit(name), **_series(columns)))
+        columns = items.checkpoints.with_columns(pairs=number, neutral=neutral, p=p)
+        tables.append(columns.with_columns(group=pl.lit(name)))
     is_group = pl.col("group") != ALL
     adjusted = pl.col("p").map_batches(
         lambda p: pl.Series(benjamini_hochberg(p.to_numpy())), return_dtype=pl.Float64
@@ -153,10 +143,6 @@ def sign_tests(items: Items) -> pl.DataFrame:
         )
         .sort(CHECKPOINT, nulls_last=True, maintain_order=True)
     )
-
-
-def _series(columns: Mapping[str, np.ndarray]) -> dict[str, pl.Series]:
-    return {name: pl.Series(values) for name, values in columns.items()}
 
 
 def _unscored(items: Items) -> dict[str, int | None]:

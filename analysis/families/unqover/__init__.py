@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from logitbank.analysis.families import register
 from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import with_prefix
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, ratio
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.unqover.metric import Unqover as Unqover
@@ -104,7 +104,7 @@ FAMILY: Family = Family(
                 name=name,
                 text=text,
                 plus=(name, "instances"),
-                functions=lambda means: import_module(".metric", __name__).ratio(means),
+                functions=ratio,
                 limits=(0, 1),
             )
             for name, text in (

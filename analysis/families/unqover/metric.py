@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.unqover import FAMILY
@@ -29,13 +28,12 @@ from logitbank.analysis.families.unqover.tables import (
     unqover_instances,
     with_splits,
 )
-from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import concat_sorted
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.measured import Measured, changes_of
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.measure import Smooth, View
+from logitbank.analysis.stats.measure import View
 from logitbank.analysis.stats.summary import summarise
 
 COLUMNS = ("category", "split", "instance")
@@ -170,12 +168,6 @@ def read_items(source: Scores) -> Items:
         items = level_items(everything, subject_attribute_cells(everything))
         parts.append(items.pooled("split"))
     return gather_items(parts)
-
-
-def ratio(means: Floats) -> list[Smooth]:
-    """The mean over instances, of the means over attributes of their sums and of their number."""
-    total, number = means.T
-    return [Smooth(total / number, np.stack([1 / number, -total / number**2], axis=1))]
 
 
 def _ranked(subjects: pl.DataFrame, means: pl.DataFrame) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from logitbank.analysis.families.tradeoff.tables import (
 )
 from logitbank.analysis.family import Family
 from logitbank.analysis.frames.input_files import named_file
-from logitbank.analysis.frames.match import listed_models, match_models
+from logitbank.analysis.frames.match import MOST_NAMES, listed_models, match_models
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.harness import main_task, read_harness
 from logitbank.analysis.results.measured import Measured, changes_of
@@ -305,8 +305,8 @@ def _disjoint(performance: pl.DataFrame, gap: pl.DataFrame) -> str:
     for side in (performance, gap):
         rows = side.filter(model=model)
         steps, runs = rows["step"].sort(), rows["run"].unique().sort().to_list()
-        several = f" to {runs[-1]}" if len(runs) > 1 else ""
-        texts.append(f"run {runs[0]}{several}, steps {steps[0]} to {steps[-1]}")
+        named = ", ".join(runs[:MOST_NAMES]) + ", …" * (len(runs) > MOST_NAMES)
+        texts.append(f"run {named}, steps {steps[0]} to {steps[-1]}")
     return (
         f"The performance and the gap of {model} have no run and step in common. Performance: "
         f"{texts[0]}. Gap: {texts[1]}. Extract or evaluate steps that the other has."

@@ -172,11 +172,11 @@ def check_words(words: list[str]) -> None:
 def parse(words: list[str]) -> None:
     """Let the command's own parser read the words; it refuses what is invalid."""
     command: Any = typer.main.get_command(app)
-    rest = list(words)
+    settings, rest = command.context_settings, list(words)
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]
     if rest and "all" in getattr(command, "commands", {}):
         command = command.commands["all"]  # `analyze BANK` is `analyze all BANK`
     assert not hasattr(command, "commands"), f"{words} is not a complete command"
     name = " ".join(["logitbank", *words[: len(words) - len(rest)]])
-    command.make_context(name, rest, help_option_names=["--help", "-h"])
+    command.make_context(name, rest, **settings)

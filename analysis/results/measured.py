@@ -186,13 +186,15 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
         lowest, highest = (lasts.row(at, named=True) for at in (0, -1))
         prefix = f"{series_name(last)}: " if several else ""
         _, what = _named(family, last, prefix, groups_of(table) if len(lasts) == 1 else ())
-        value = formatted(highest["value"], first.form)
-        if len(lasts) > 1:
-            names = [", ".join(row[name] for name in groups_of(table)) for row in (lowest, highest)]
-            value = (
-                f"from {formatted(lowest['value'], first.form)} ({names[0]}) to {value} "
-                f"({names[1]})"
+        values = [formatted(row["value"], first.form) for row in (lowest, highest)]
+        value = values[0]
+        if values[0] != values[1]:
+            names = (
+                ", ".join(row[name] for name in groups_of(table) if row[name] != ALL)
+                for row in (lowest, highest)
             )
+            ends = [f"{text} ({name})" for text, name in zip(values, names, strict=True)]
+            value = f"from {ends[0]} to {ends[1]}"
         return Finding(
             text=f"{what} is {value} at {step_name(last['step'])}.", **about(last, "measures")
         )

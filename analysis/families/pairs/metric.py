@@ -125,8 +125,8 @@ def sign_tests(items: Items) -> pl.DataFrame:
         hits = np.nansum(preferred.values[:, which], axis=1)
         different = number - neutral
         p = np.minimum(1.0, 2 * bdtr(np.minimum(hits, different - hits), different, 0.5))
-        columns = items.checkpoints.with_columns(pairs=number, neutral=neutral, p=p)
-        tables.append(columns.with_columns(group=pl.lit(name)))
+        columns = {"group": pl.lit(name), "pairs": number, "neutral": neutral, "p": p}
+        tables.append(items.checkpoints.with_columns(**columns))
     is_group = pl.col("group") != ALL
     adjusted = pl.col("p").map_batches(
         lambda p: pl.Series(benjamini_hochberg(p.to_numpy())), return_dtype=pl.Float64

@@ -308,16 +308,19 @@ def _samples(family: Family, table: pl.DataFrame) -> str:
     return f"n = {', '.join(size.removeprefix('n = ') for size in sizes)}."
 
 
-def words_for(measure: Measure) -> str:
+def words_for(measure: Measure, separator: str = ", ") -> str:
     """A measure in a sentence or on an axis, with its group."""
-    return ", ".join(filter(None, (measure.text or measure.name, measure.group)))
+    return separator.join(filter(None, (measure.text or measure.name, measure.group)))
 
 
 def _axis(measure: Measure) -> Axis:
-    """The axis of a measure: logarithmic for a perplexity, from 0 to 1 or 100 if these limit it."""
+    """The axis of a measure: logarithmic for a perplexity, from 0 to 1 or 100 if these limit it.
+
+    The group of a measure is on a line of its own, as plots above each other are low.
+    """
+    words = words_for(measure, ",\n")
     if measure.link == "exp":
-        return Axis("value", f"{words_for(measure)} (log scale)", scale="log")
-    words = words_for(measure)
+        return Axis("value", f"{words} (log scale)", scale="log")
     if measure.form.endswith("f%"):
         return Axis("value", f"{words} (%)", scale="percent")
     share = measure.limits == (0, 1) or (measure.share and measure.form.endswith("%"))

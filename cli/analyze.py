@@ -153,7 +153,7 @@ def _table_names(family: Family) -> list[str] | None:
 
     text = str(inspect.signature(family.analyze).return_annotation)
     returned = re.fullmatch(r"Study\[(\w+)\]", text)
-    if returned and returned[1] == "Any":
+    if returned and returned[1] == "Measured":
         own = ["measures", "change_points", *family.views]
         return None if family.tables else [*own, *SHARED_TABLES]
     result = getattr(analysis, returned[1], None) if returned else None

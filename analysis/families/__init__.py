@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from logitbank.analysis.family import REGISTERED, Family, unregistered
 from logitbank.errors import UsageError
@@ -17,6 +17,7 @@ from logitbank.errors import UsageError
 if TYPE_CHECKING:
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
+    from logitbank.analysis.results.measured import Measured
     from logitbank.analysis.study import Study
 
 BUILT_IN = tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__)))
@@ -75,7 +76,7 @@ def _load() -> None:
         register(entry.load())
 
 
-def _common(family: Family) -> Callable[..., "Study[Any]"]:
+def _common(family: Family) -> Callable[..., "Study[Measured]"]:
     """The analysis of a family that has no settings."""
 
     def analyze(
@@ -84,7 +85,7 @@ def _common(family: Family) -> Callable[..., "Study[Any]"]:
         prompts: str | None = None,
         models: Sequence[str] | None = None,
         cache: "ScanCache | None" = None,
-    ) -> "Study[Any]":
+    ) -> "Study[Measured]":
         from logitbank.analysis.frames.reader import read_scores
         from logitbank.analysis.results.studies import measured_study
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from logitbank.analysis.families import BUILT_IN, built_in
 from logitbank.analysis.families.fairness import FAMILY as FAIRNESS
 from logitbank.analysis.families.fluctuation import FAMILY as FLUCTUATION
 from logitbank.analysis.frames.reader import read_scores
@@ -249,6 +250,15 @@ def test_arguments_that_are_not_utf_8_are_one_line(call: Call, arguments: list[s
     assert err.count("\n") == 1
     assert "\\udcff" in err
     assert "is not UTF-8" in err
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_table_of_the_screen_can_be_chosen(call: Call, name: str) -> None:
+    """`--table` is checked before the bank, which is absent here, is looked for."""
+    for table in built_in(name).screen or ("measures",):
+        code, _, error = call("analyze", name.replace("_", "-"), "nowhere.zarr", "--table", table)
+        assert code == 2
+        assert "nowhere.zarr" in error, error
 
 
 def test_a_number_is_the_name_of_its_table_and_columns_are_chosen(bank: Path, call: Call) -> None:

@@ -498,9 +498,9 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
     """Rows of plots over the same steps: the last row names them; one legend a field.
 
     The first plot of a row names the values of that row. All plots of a crowd name the series that
-    the first one names.
+    the first one names. A plot that has other colours than the legend above it has its own.
     """
-    seen: set[str] = set()
+    seen: set[tuple[str, str, str]] = set()
     crowd: tuple[pl.DataFrame, alt.Color] | None = None
     lines: list[Chart] = []
     low = sum(row[0].height == HEIGHT for row in rows) > 2
@@ -519,11 +519,7 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
                 each.data = _named_as(each.data, crowd[0])
                 for encoding in own:
                     encoding.color = crowd[1].copy()
-            fields = {
-                layer.encoding.color.shorthand
-                for layer in layers
-                if isinstance(layer.encoding.color, alt.Color)
-            }
+            named = {entry for layer in layers for entry in _named_colors(layer)}
             if low and part.height == HEIGHT:
                 part.height = PANEL
             for layer in layers:
@@ -532,11 +528,12 @@ def grid(rows: Sequence[Sequence[Chart]]) -> alt.VConcatChart:
                     shown = layer.encoding.color["legend"]
                     if isinstance(shown, alt.Legend):
                         shown["columns"] = 1  # a wide one would move the plots beside it
-            if fields and fields <= seen:
+            if named and {name[0] for name in named} <= {name[0] for name in seen}:
                 part.params = alt.Undefined  # the selection by the first legend works in all plots
+            if named and named <= seen:
                 for layer in layers:
                     _remove_legends(layer)
-            seen |= fields
+            seen |= named
             parts.append(part)
         several = len(parts) > 1
         lines.append(alt.hconcat(*parts, spacing=6, resolve=resolve) if several else parts[0])
@@ -551,6 +548,13 @@ def _layers(plot: Any) -> Iterator[Any]:
             yield from _layers(layer)
     elif plot.encoding is not alt.Undefined:
         yield plot
+
+
+def _named_colors(layer: Any) -> Iterator[tuple[str, str, str]]:
+    """The field, names and colours that a legend of a layer has."""
+    if isinstance(color := layer.encoding.color, alt.Color):
+        for name, shade in zip(color["scale"]["domain"], color["scale"]["range"], strict=True):
+            yield color.shorthand, name, shade
 
 
 def _dashed_by_color(layer: Any) -> bool:

@@ -25,6 +25,7 @@ from logitbank.analysis.charts.curves import (
 )
 from logitbank.analysis.charts.measure import Measure as Axis
 from logitbank.analysis.charts.steps import StepAxis
+from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.expressions import same_as
@@ -339,6 +340,13 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     if table.is_empty():
         return {}
     groups = groups_of(table)
+    # The order of names, and so their colours, does not depend on the values that are missing.
+    order = {
+        name: pl.Enum(result.measures[name].drop_nulls().unique(maintain_order=True))
+        for name in ("measure", *groups)
+    }
+    places = [pl.col(name).cast(values) for name, values in order.items()]
+    table = table.sort(places, maintain_order=True)
     by_group = of_each_group(table.filter(measure=family.measures[0].key))
     apart = [name for name in groups if ALL not in table[name]]
     few = table.select("model", "run", *groups).n_unique() <= CURVES
@@ -355,17 +363,20 @@ def _over_training(
     family: Family, table: pl.DataFrame, groups: Sequence[str], changes: pl.DataFrame
 ) -> Chart:
     drawn = [each for each in family.measures if each.key in table["measure"]]
-    plots = [*_plots(table, drawn, groups)]
+    plots = [*_plots(with_series(table), drawn, groups)]
     levels = ", ".join(dict.fromkeys(filter(None, map(_reference, drawn))))
     axis = StepAxis(table["step"].to_list())
     only = table["step"].n_unique() == 1
     if only:
         when = f"at {step_name(table['step'][0])}"
-        rows = [_dots(*plot) for plot in plots]
-        chart: Chart = alt.vconcat(*rows, spacing=6).resolve_scale(color="shared")
+        panels = [_dots(*plot) for plot in plots]
+        chart: Chart = alt.vconcat(*panels, spacing=6).resolve_scale(color="shared")
     else:
         when = "over training"
-        panels = [_curves(*plot, axis) for plot in plots]
+        names = defaultdict[str, list[str]](list)
+        for rows, _, group in plots:
+            names[group or SERIES] += rows[group or SERIES].to_list()
+        panels = [_curves(*plot, axis, color_map(names[plot[2] or SERIES])) for plot in plots]
         panels[0] = alt.layer(*change_points(changes, axis), panels[0])
         chart = stacked(*panels) if len(panels) > 1 else panels[0]
     dashed = "" if only else change_caption(changes)
@@ -422,8 +433,14 @@ def _plots(
         yield rows.with_columns(name.alias(LABEL)), about, LABEL if groups or others else None
 
 
-def _curves(rows: pl.DataFrame, measure: Measure, group: str | None, axis: StepAxis) -> Chart:
-    plot: Chart = curves(rows, axis, _axis(measure), group=group)
+def _curves(
+    rows: pl.DataFrame,
+    measure: Measure,
+    group: str | None,
+    axis: StepAxis,
+    colors: Mapping[str, str],
+) -> Chart:
+    plot: Chart = curves(rows, axis, _axis(measure), group=group, colors=colors)
     known = measure.reference is not None
     return alt.layer(horizontal(float(measure.reference or 0)), plot) if known else plot
 

@@ -252,6 +252,13 @@ class Curve:
         if len(steps) < 2 or steps["common"][-1] == 0:
             return
         row = steps.row(-1, named=True)
+        baseline = step_name(row["baseline_step"])
+        if math.isnan(row["from_baseline"]):
+            text = f"{self.what}: no change to {step_name(row['step'])}"
+            yield Finding(
+                text=f"{text}, as there is no value at {baseline}", **about(row, self.figure)
+            )
+            return
         compared = steps.filter(pl.col("step").is_in([row["step"], row["baseline_step"]]))
         n = self._n(row)
         if "missing" in steps.columns and compared["missing"].sum():
@@ -260,7 +267,7 @@ class Curve:
         yield from_row(
             row, "from_baseline", f"{self.what}, change to {step_name(row['step'])}",
             form=signed(self.form), n=n, figure=self.figure,
-            baseline=f"{step_name(row['baseline_step'])}{untrained}, paired",
+            baseline=f"{baseline}{untrained}, paired",
         )  # fmt: skip
 
 

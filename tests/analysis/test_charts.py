@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import altair as alt
 import polars as pl
 import pytest
 
@@ -232,6 +233,23 @@ def test_a_curve_over_an_equal_one_is_dashed_so_that_both_are_visible() -> None:
     assert both.to_dict()["resolve"]["scale"]["strokeDash"] == "independent"  # one legend
     apart = table.filter(pl.col("model") != "b")
     assert "strokeDash" not in str(curves(apart, axis, Measure("value", "V", band=None)).to_dict())
+
+
+@pytest.mark.parametrize(("names", "legends"), [("ab", 1), ("a", 1), ("ba", 2), ("abc", 2)])
+def test_plots_share_a_legend_only_if_their_colours_are_its_colours(
+    names: str, legends: int
+) -> None:
+    def plot(names: str) -> alt.LayerChart:
+        rows = [(name, "main", step, step + ord(name)) for name in names for step in (0, 1, 2)]
+        table = pl.DataFrame(rows, schema=["model", "run", "step", "value"], orient="row")
+        return curves(table, StepAxis([0, 1, 2]), Measure("value", "V", band=None))
+
+    drawn = stacked(plot("ab"), plot(names)).to_dict()
+    shown = [
+        {layer["encoding"]["color"]["legend"] is not None for layer in part["layer"]}
+        for part in drawn["vconcat"]
+    ]
+    assert shown == [{True}, {legends == 2}]
 
 
 def test_equal_curves_of_groups_of_two_models_differ_in_width() -> None:

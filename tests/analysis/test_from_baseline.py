@@ -10,6 +10,7 @@ from logitbank.analysis.families.lambada.findings import findings
 from logitbank.analysis.families.pairs.metric import family_of
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.results.measured import measure
+from logitbank.analysis.results.series import Curve
 from tests.support.piece_cases import pair_frame, piece_frame
 from tests.support.row_scores import measured, scores_of
 from tests.support.stereotype_cases import sa_frame
@@ -102,3 +103,12 @@ def test_a_change_names_its_baseline(first: int) -> None:
     assert change.value == pytest.approx(5 / 12)
     assert change.baseline.startswith(f"step {first}, ")
     assert ("untrained model" in change.baseline) == (first == 0)
+
+
+def test_a_first_step_without_a_value_is_said_in_place_of_a_change() -> None:
+    facts = {"model": "m", "run": "main", "baseline_step": 0, "common": 3, "value": 0.5}
+    known = pl.DataFrame(
+        [facts | {"step": step, "from_baseline": math.nan, "items": 3} for step in (4, 8)]
+    )
+    (finding,) = Curve(known, "value", "Bias score", "n = 3").change()
+    assert finding.text == "Bias score: no change to step 8, as there is no value at step 0"

@@ -21,7 +21,8 @@ from logitbank.analysis.families import families
 from logitbank.analysis.family import REGISTERED
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.choose import with_columns
-from logitbank.analysis.results.measured import Measured, changes_of, findings
+from logitbank.analysis.frames.reader import read_scores
+from logitbank.analysis.results.measured import Measured, changes_of, charts, findings, measure
 from logitbank.errors import UsageError
 from logitbank.store import Bank, CheckpointId
 from tests.support.evaluation_banks import VOCAB, add_pieces
@@ -118,6 +119,29 @@ def test_the_shift_and_the_rise_and_fall_of_a_registered_family_are_said(
     caption = chart_caption(study.charts["measures"])
     assert "Bands: 95% confidence intervals. Dashed, in the first plot: change points" in caption
     assert any("seven null models" in note for note in study.notes)
+
+
+def test_names_have_one_colour_in_all_plots_whatever_values_are_missing(tmp_path: Path) -> None:
+    bank, _ = make(tmp_path / "bank.zarr", 0)
+    kinds = [
+        Measure(name=name, group=kind, plus=(kind,)) for name in ("one", "two") for kind in "ab"
+    ]
+    family = replace(MINE, measures=tuple(kinds))
+    result = measure(family, read_scores(bank, "own"))
+    missing = (pl.col("step") == 0) & (pl.col("measure") == "one, a")
+    table = result.measures.with_columns(
+        value=pl.when(missing).then(float("nan")).otherwise("value")
+    )
+    assert table["value"].is_nan().sum() == 1
+    (chart,) = charts(family, replace(result, measures=table)).values()
+    scales = [
+        layer["encoding"]["color"]["scale"]
+        for plot in chart.to_dict()["vconcat"]
+        for layer in plot["layer"][-1].get("layer", [plot["layer"][-1]])
+    ]
+    assert len(scales) > 2
+    assert all(scale == scales[0] for scale in scales)
+    assert scales[0]["domain"] == ["a", "b"]
 
 
 def test_a_registered_family_is_in_reports_and_comparisons(mine: Family, tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ values, intervals, changes since the first checkpoint, runs, and comparisons of 
 letters: `c` checkpoints, `p` items.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.frames.codes import Codes
+from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.errors import UsageError
@@ -184,23 +184,33 @@ def gather_items(parts: Iterable[pl.DataFrame | Items]) -> Items:
 
 def _dense(rows: pl.DataFrame) -> Items:
     """The items of one part."""
-    of_rows = _axes(rows.drop(*CHECKPOINT, "value"))
-    rows = rows.select(*CHECKPOINT, "value").hstack(of_rows)
-    checkpoints = _sorted(rows.select(CHECKPOINT).cast(_KEYS).unique())
-    axes = _sorted(of_rows.unique())
-    at = _numbers(rows, checkpoints), _numbers(rows, axes)
-    cell = at[0] * len(axes) + at[1]
+    checkpoints, row = _in_order(rows.select(CHECKPOINT), lambda table: table.cast(_KEYS))
+    axes, column = _in_order(rows.drop(*CHECKPOINT, "value"), _axes)
+    cell = row * len(axes) + column
     values = np.full((len(checkpoints), len(axes)), np.nan)
     number = np.bincount(cell, minlength=values.size)
     if (number > 1).any():
-        row = rows.row(int(np.flatnonzero(number[cell] > 1)[0]), named=True)
-        raise _two_values(row, int((number > 1).sum()))
+        twice = int(np.flatnonzero(number[cell] > 1)[0])
+        about = axes.row(int(column[twice]), named=True)
+        raise _two_values(
+            about | checkpoints.row(int(row[twice]), named=True), int((number > 1).sum())
+        )
     values.reshape(-1)[cell] = rows["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     expected = dict[str, Flags]()
     for model in checkpoints["model"].unique():
         own = np.flatnonzero((checkpoints["model"] == model).to_numpy())
         expected[model] = np.asarray(number.reshape(values.shape)[own].any(axis=0))
     return Items(checkpoints, axes, values, expected)
+
+
+def _in_order(
+    table: pl.DataFrame, name: Callable[[pl.DataFrame], pl.DataFrame]
+) -> tuple[pl.DataFrame, Codes]:
+    """The distinct rows of a table, which `name` casts, sorted; and which of them each row is."""
+    rows, codes = distinct(table)
+    named = name(table[rows])
+    order = _order(named)
+    return named[order], np.argsort(order)[codes]
 
 
 def _axes(rows: pl.DataFrame) -> pl.DataFrame:

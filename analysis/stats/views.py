@@ -30,7 +30,9 @@ def side_by_side(
     if len(names) == 1:
         rest = rows.drop(*key, "measure", "name", "by", strict=False)
         return rows.select(*key, *rest.columns).rename({"value": names[0]})
-    first = rows.unique(key, keep="first", maintain_order=True)
+    order = pl.col("measure").cast(pl.Enum([*dict.fromkeys(keys)]))
+    counts = pl.col("items", "clusters", "missing").sort_by(order).first()
+    first = rows.group_by(key, maintain_order=True).agg(counts)
     wide = first.select(key)
     for name in names:
         own = rows.filter(name=name)

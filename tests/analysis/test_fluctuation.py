@@ -3,6 +3,7 @@
 import csv
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -115,6 +116,55 @@ def test_measures_and_correlations_agree_with_loops_and_scipy() -> None:
         assert row["mean"] == pytest.approx(np.mean(values), rel=1e-13)
 
 
+def assert_interval(rows: pl.DataFrame, columns: Sequence[str], values: np.ndarray) -> None:
+    """The columns are the mean of values (m, t) and the ends of its t interval."""
+    half = stats.t.ppf(0.975, values.shape[1] - 1) * stats.sem(values, axis=1)
+    mean = values.mean(axis=1)
+    for column, expected in zip(columns, (mean, mean - half, mean + half), strict=True):
+        np.testing.assert_allclose(rows[column], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_measures_of_checkpoints_are_those_of_numpy_and_scipy() -> None:
+    jobs = [f"a trade{number:02}" for number in range(12)]
+    scores, prior = drawn(7, 12, 2), drawn(7, 2, seed=1)
+    measures = fluctuation_metric([published(scores, prior, jobs=jobs)]).measures
+    assert measures["verb"].unique().to_list() == ["is"]
+    r = scores[..., 0] / scores[..., 1]
+    n = r * (prior[:, 1] / prior[:, 0])[:, None]
+    for name, values in {"ln_r": np.log(r), "ln_n": np.log(n), "c": scores.sum(axis=2)}.items():
+        own = measures.filter(measure=name)
+        assert_interval(own, ("value", "low", "high"), values)
+        ends = ("from_baseline", "from_baseline_low", "from_baseline_high")
+        assert_interval(own[1:], ends, values[1:] - values[0])
+    he = measures.filter(measure="he")
+    assert he["value"].to_list() == pytest.approx((r > 1).mean(axis=1).tolist())
+    for row, hits in zip(he.iter_rows(named=True), (r > 1).sum(axis=1), strict=True):
+        interval = stats.binomtest(int(hits), 12).proportion_ci(method="wilson")
+        assert (row["low"], row["high"]) == pytest.approx(tuple(interval))
+        assert (row["items"], row["missing"]) == (12, 0)
+
+
+def test_professions_of_two_verbs_are_the_clusters_of_all() -> None:
+    jobs = [f"a trade{number:02}" for number in range(12)]
+    verbs = {"is": drawn(2, 12, 2), "works as": drawn(2, 12, 2, seed=1)}
+    table = pl.concat(
+        published(scores, drawn(2, 2), jobs=jobs, verb=verb) for verb, scores in verbs.items()
+    )
+    whole = fluctuation_metric([table], plateaus=[0]).headline.measures.filter(measure="c")
+    means = np.mean([scores.sum(axis=2) for scores in verbs.values()], axis=0)
+    assert_interval(whole, ("value", "low", "high"), means)
+    assert whole.select("items", "clusters").rows() == [(24, 12)] * 2
+
+
+def test_a_shift_of_ln_r_is_a_change_point() -> None:
+    """From step 8 on, “he” has e² times its odds."""
+    odds = np.exp(drawn(16, 6) + 2 * (np.arange(16) >= 8)[:, None])
+    scores = np.stack([odds, np.ones_like(odds)], axis=2) / 50
+    (change,) = fluctuation_metric([published(scores, drawn(16, 2))]).change_points.to_dicts()
+    assert (change["kind"], change["before"], change["step"]) == ("change point", 7, 8)
+    assert change["mean_after"] - change["mean_before"] == pytest.approx(2, abs=0.2)
+
+
 def test_checkpoints_before_the_plateau_are_paired_too_and_n_pairs_like_r() -> None:
     scores, prior = drawn(5, 6, 2), drawn(5, 2, seed=1)
     result = fluctuation_metric([published(scores, prior)], plateaus=[3])
@@ -225,6 +275,10 @@ def test_zero_for_she_is_kept_as_infinity_left_out_and_counted() -> None:
     judge = result.professions.filter(pl.col("occupation") == "a judge").row(0, named=True)
     assert (judge["mean_r"], judge["mean_n"], judge["she_zero"]) == (math.inf, math.inf, 1)
     assert math.isnan(judge["cv_r"])
+    at = result.checkpoints.filter(step=2).row(0, named=True)
+    assert (at["items"], at["missing"]) == (6, 0), "C has a value"
+    lacking = dict(result.measures.filter(step=2).select("measure", "missing").iter_rows())
+    assert lacking == {"ln_r": 1, "ln_n": 1, "he": 0, "c": 0}
     assert judge["certainty"] == pytest.approx(scores[1:, 1].sum(axis=1).mean())
     others = [t for t in range(6) if t != 1]
     expected = by_hand(scores[1:, others], prior[1:])
@@ -244,15 +298,10 @@ def test_a_release_is_in_no_statistic() -> None:
     alone = fluctuation_metric([trained], plateaus=[3])
     both = fluctuation_metric([pl.concat([trained, release])], plateaus=[3])
     for name, table in both.tables().items():
-        if name not in ("checkpoints", "trajectories"):
+        if name not in ("measures", "checkpoints", "trajectories"):
             assert table.equals(alone.tables()[name]), name
     last = both.checkpoints.row(-1, named=True)
-    assert (last["step"], last["professions"], last["prior"], last["used"]) == (
-        None,
-        6,
-        True,
-        False,
-    )
+    assert (last["step"], last["items"], last["missing"]) == (None, 6, 0)
     shown = both.trajectories.filter(pl.col("step").is_null())
     assert shown["pronoun"].to_list() == ["he", "she"] * 3
 
@@ -294,10 +343,7 @@ def test_a_run_without_the_common_checkpoint_uses_its_own_and_reports_it() -> No
     )
     result = fluctuation_metric([table], plateaus=[3])
     assert result.plateaus["checkpoints"].to_list() == [3, 2]
-    absent = result.checkpoints.filter(~pl.col("used"))
-    assert absent.select("run", "step", "professions", "missing", "prior").rows() == [
-        ("seed1", 4, 0, 6, False)
-    ]
+    assert "Plateaus have 2 to 3 checkpoints" in texts(result)
 
 
 PRIORS = {
@@ -396,7 +442,7 @@ def test_findings_are_the_numbers_of_the_tables() -> None:
 
 def test_charts_have_n_and_no_heat_map_of_one_number() -> None:
     charts = FAMILY.charts(fluctuation_metric([two_runs()], plateaus=[2]))
-    assert list(charts) == ["trajectories", "certainty_cv", "checkpoint_pairs"]
+    assert list(charts) == ["trajectories", "certainty_cv", "checkpoint_pairs", "measures"]
     assert all("n = " in chart_caption(chart) for chart in charts.values())
     three = pl.concat([two_runs(), random_table(seed=2)])
     assert "run_pairs" in FAMILY.charts(fluctuation_metric([three], plateaus=[2]))

@@ -7,7 +7,7 @@ import pytest
 from logitbank.analysis.families.fluctuation.metric import corpus_frequencies, fluctuation_metric
 from logitbank.analysis.frames.input_files import read_table
 from logitbank.errors import UsageError
-from tests.support.fluctuation_cases import JOBS, drawn, published, random_table
+from tests.support.fluctuation_cases import JOBS, random_table
 from tests.support.paths import PUBLIC as DATA
 
 SIZES = pl.DataFrame({"year": [1702, 1701, 1700, 1699], "total_words": [10, 100, 1000, 7]})
@@ -73,7 +73,7 @@ def test_absent_professions_count_zero_and_stay_in_the_correlation() -> None:
         assert row["r"] == pytest.approx(expected, abs=1e-13)
 
 
-def test_every_case_has_its_own_correlation_and_its_own_most_frequent() -> None:
+def test_every_case_has_its_own_correlation_and_its_own_ranks() -> None:
     table = pl.concat(
         [
             totals(nurse=5, actor=9),
@@ -86,23 +86,12 @@ def test_every_case_has_its_own_correlation_and_its_own_most_frequent() -> None:
     assert result.correlations["case"].to_list() == [
         *(None, None, "insensitive", "insensitive", "lower", "lower")
     ]
-    assert result.frequent.filter(pl.col("rank") <= 2).rows() == [
+    assert result.frequencies.filter(pl.col("rank") <= 2).rows() == [
         ("insensitive", 1, "a nurse", 50.0),
         ("insensitive", 2, "a dean", 9.0),
         ("lower", 1, "an actor", 9.0),
         ("lower", 2, "a nurse", 5.0),
     ]
-
-
-def test_only_the_twenty_most_frequent_are_in_the_short_table() -> None:
-    jobs = [f"a job{i:02}" for i in range(30)]
-    table = published(drawn(3, 30, 2), drawn(3, 2), jobs=jobs)
-    frequencies = corpus_frequencies(
-        totals(**{job.replace(" ", "_"): i for i, job in enumerate(jobs)})
-    )
-    result = fluctuation_metric([table], plateaus=[0], frequencies=frequencies)
-    assert result.frequent["occupation"].to_list() == jobs[:9:-1]
-    assert len(result.frequencies) == 30
 
 
 YEAR = yearly(("x", "lower", 1700, 0.1))

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families.fluctuation import fluctuation
 from logitbank.errors import BankError, BankFormatError, LogitbankError, UsageError
 from logitbank.store import CheckpointId
@@ -73,3 +74,18 @@ def test_sources_that_are_none_are_named(tmp_path: Path, bank: Path) -> None:
         fluctuation([bank], corpus_sizes=Path("sizes.csv"))
     with pytest.raises(UsageError, match="t.csv: the frequencies lack occupation, case, year"):
         fluctuation([bank], frequencies=table)
+
+
+def test_runs_are_compared_in_the_measures(bank: Path) -> None:
+    found = compare(bank, match={"seed0": "seed1"}).result.metrics
+    assert {*found["family"]} == {"fluctuation"}
+    own = [at for at, (verb, job) in enumerate(SENTENCES) if verb == "is" and "MASK" not in job]
+    for step in STEPS:
+        sides = []
+        for seed in (0, 1):
+            values = bank_logits(CheckpointId("toy", f"seed{seed}", step, seed)).astype(float)
+            p = np.exp(values) / np.exp(values).sum(axis=1, keepdims=True)
+            sides.append((p[own, 1] + p[own, 2]).mean())
+        row = found.filter(step=step, metric="c", group="is").row(0, named=True)
+        assert [row["a"], row["b"], row["items"]] == pytest.approx([*sides, 4], rel=1e-5)
+        assert row["difference"] == pytest.approx(sides[1] - sides[0], abs=1e-5)

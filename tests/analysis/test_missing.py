@@ -184,11 +184,8 @@ def test_professions_and_verbs_that_no_checkpoint_has(tmp_path: Path) -> None:
         tokenizer=TOKENIZER, prompt_id=new("prompt_id") + "2", verb=pl.lit("was"))  # fmt: skip
     result = fluctuation([bank]).result
     own = result.checkpoints.filter(pl.col("step").is_not_null())
-    assert own.filter(verb="is").select("professions", "missing").rows() == [(4, 1)] * 4
-    assert (
-        own.filter(verb="was").select("professions", "missing", "used").rows()
-        == [(0, 4, False)] * 4
-    )
+    assert own.filter(verb="is").select("items", "missing").rows() == [(4, 1)] * 4
+    assert own.filter(verb="was").select("items", "missing").rows() == [(0, 4)] * 4
     baker = result.professions.filter(occupation="a baker")
     assert baker["missing"].to_list() == [2, 2], "both checkpoints of the plateau, by verb"
     assert baker["cv_r"].is_nan().all()

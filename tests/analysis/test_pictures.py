@@ -92,6 +92,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("fluctuation", "frequencies"): ("frequencies", "case"),
     ("fluctuation", "checkpoint_pairs"): ("checkpoint_pairs", "verb"),
     ("fluctuation", "run_pairs"): ("run_pairs", "run_a"),
+    ("fluctuation", "measures"): ("measures", "run"),
     ("bbq", "measures"): ("measures", "category"),
     ("distance", "distance"): ("measures", "run"),
     ("distance", "map"): ("map", "run"),

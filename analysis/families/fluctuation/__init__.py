@@ -5,8 +5,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import Family, columns
+from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import with_columns
+from logitbank.analysis.stats.measure import Measure
 
 if TYPE_CHECKING:
     from logitbank.analysis.families.fluctuation.metric import Fluctuation as Fluctuation
@@ -73,12 +74,15 @@ def fluctuation(
     LogitbankError
         A missing source, or what `fluctuation_metric` refuses.
     """
+    from dataclasses import replace
+
     import polars as pl
 
     from logitbank.analysis.families.fluctuation import metric
     from logitbank.analysis.frames.banks import split_files
     from logitbank.analysis.frames.input_files import is_table_path
     from logitbank.analysis.frames.reader import read_scores
+    from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     words = metric.read_frequencies(frequencies, corpus_sizes)
@@ -93,13 +97,35 @@ def fluctuation(
         run=run, verb=verb,
         expected=source.expected_rows(metric.COLUMNS) if source.banks else None,
     )  # fmt: skip
+    of_c = result.headline.measures.filter(measure=CERTAINTY.key)
+    # The mean over runs is over all verbs and runs.
+    family = FAMILY if run is None and verb is None else replace(FAMILY, measures=())
+    if result.change_points["kind"].count():
+        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(
-        FAMILY, result, source,
+        family, result, source, missing=missing_sentences(of_c, FAMILY.item),
         files=[pl.DataFrame({"table": [n], "rows": [len(t)]}) for n, t in tables.items()],
     )  # fmt: skip
 
 
-FAMILY = Family(
+LN_R, LN_N, HE, CERTAINTY = MEASURES = (
+    Measure(
+        name="ln_r", text="Mean ln R", form="+.3f", plus=("ln_r",), reference=0.0,
+        meaning="“he” and “she” equally probable",
+    ),
+    Measure(
+        name="ln_n", text="Mean ln N", form="+.3f", plus=("ln_n",), reference=0.0,
+        meaning="as in the prior",
+    ),
+    Measure(
+        name="he", text="“He” more probable", form=".1%", plus=("he",), share=True, reference=0.5,
+        meaning="no preference",
+    ),
+    Measure(name="c", text="Mean C", plus=("c",), limits=(0, 1)),
+)  # fmt: skip
+
+
+FAMILY: Family = Family(
     name="fluctuation",
     title="Fluctuation",
     order=2,
@@ -119,17 +145,26 @@ FAMILY = Family(
         "N is R divided by the prior's R, that of the same sentence without a profession. C = "
         "P(he) + P(she), over the whole vocabulary; R compares the two pronouns however small C "
         "is.",
+        "Intervals (95%) of means are over professions, pointwise: they do not allow for the "
+        "number of checkpoints.",
         "Correlations are over professions. Their 95% intervals (Fisher) treat the professions as "
         "a random sample, which they are not; fewer than ten professions give no interval.",
+        "CVs and correlations are over the professions with a finite value at every checkpoint of "
+        "the plateau, without public releases.",
     ),
     prompts=with_columns("verb", "occupation", "prior"),
     example="professions",
+    item="sentence",
+    cluster="profession",
+    measures=MEASURES,
+    items=lambda scores: import_module(".metric", __name__).read_items(scores),
     screen={
+        "checkpoints": columns("verb c ln_r ln_n he items missing"),
         "plateaus": columns("first_step checkpoints prior_cv prior_certainty"),
         "spread": columns("measure min max mean median n excluded"),
         "correlations": columns("x y case r n excluded"),
         "run_pairs": columns("measure run_a run_b r n excluded"),
-        "frequent": columns("case rank occupation frequency"),
+        "frequencies": columns("case rank occupation frequency"),
     },
     charts=lambda result: import_module(".charts", __name__).charts(result),
     findings=lambda result: import_module(".findings", __name__).findings(result),

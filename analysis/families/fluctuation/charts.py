@@ -24,7 +24,9 @@ from logitbank.analysis.charts.curves import (
 from logitbank.analysis.charts.measure import Measure, even_ticks
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import BLUE, INK, MUTED
+from logitbank.analysis.families.fluctuation import FAMILY
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
+from logitbank.analysis.results import measured
 from logitbank.wording import counted
 
 KEYS = ["model", "run", "verb"]
@@ -63,7 +65,7 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
     )
     if len(of_runs):
         found["run_pairs"] = _run_pairs(of_runs)
-    return found
+    return found | measured.charts(FAMILY, result.headline)
 
 
 def _drawn(table: pl.DataFrame, *, most: int = MOST_SERIES) -> tuple[pl.DataFrame, str]:

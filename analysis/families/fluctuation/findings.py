@@ -1,12 +1,15 @@
-"""The findings of fluctuation: CVs of the plateau, correlations, and what weakens them."""
+"""The findings of fluctuation: CVs of the plateau and correlations, then those of the measures."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
+from logitbank.analysis.families.fluctuation import CERTAINTY, FAMILY, LN_R
 from logitbank.analysis.families.fluctuation.metric import Fluctuation
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.results.series import Row, about, by_series, from_row, subject
+from logitbank.analysis.results import measured
+from logitbank.analysis.results.series import Row, about, by_series, from_row, subject, totals
 from logitbank.wording import counted, step_name
 
 KEYS = ["model", "run", "verb", "plateau"]
@@ -15,7 +18,7 @@ AGREEMENT = 0.8
 
 
 def findings(result: Fluctuation) -> list[Finding]:
-    """A headline, then each model and run, then pairs of runs and what weakens the numbers."""
+    """A headline, each model and run, pairs of runs, the measures, and what weakens the numbers."""
     spread = result.spread.filter(
         pl.col("measure") == "cv_r", pl.col("n") > 0, pl.col("median").is_finite()
     ).join(result.plateaus, on=KEYS, maintain_order="left")
@@ -23,7 +26,8 @@ def findings(result: Fluctuation) -> list[Finding]:
     found = [*_headline(ranked)]
     for prefix, rows in by_series(spread):
         found += _series(result, prefix, rows.sort("median", descending=True, maintain_order=True))
-    return [*found, *_runs(result.run_pairs), *_limits(result)]
+    measures = measured.findings(replace(FAMILY, measures=(LN_R, CERTAINTY)), result.headline)
+    return [*found, *_runs(result.run_pairs), *measures, *_limits(result)]
 
 
 def _headline(ranked: pl.DataFrame) -> Iterator[Finding]:
@@ -123,28 +127,11 @@ def _runs(pairs: pl.DataFrame) -> Iterator[Finding]:
 
 def _limits(result: Fluctuation) -> Iterator[Finding]:
     """Things in the data that weaken the numbers, where there are any."""
-    keys = ["model", "run", "verb", "occupation"]
-    professions = result.professions
-    trained = result.checkpoints.filter(pl.col("step").is_not_null())
-    undefined = result.correlations.filter(pl.col("r").is_nan() & (pl.col("n") > 1))
     counts = {
-        "professions (by run and verb) lack a score at a checkpoint of a plateau. Their "
-        "statistics are NaN, and correlations leave them out": len(
-            professions.filter(pl.col("missing") > 0).unique(keys)
-        ),
-        "checkpoints (by verb) have no profession, though the prior, another verb or another run "
-        "is there. They are in no number": len(trained.filter(~pl.col("used"))),
-        "professions (by run and verb) have P(she) = 0 at a checkpoint of a plateau. Their R is "
-        "infinite, and correlations leave them out": len(
-            professions.filter(pl.col("she_zero") > 0).unique(keys)
-        ),
-        "correlations with a CV are undefined, since one side is constant": len(undefined),
-        "rows repeat another exactly and count once": int(result.settings["merged_rows"]),
-        "prior rows with “an” are not used: the prior has “a” for all professions": int(
-            result.settings["an_priors"]
-        ),
+        "merged_rows": "rows repeat another exactly and count once",
+        "an_priors": "prior rows with “an” are not used: the prior has “a” for all professions",
     }
-    yield from (Finding(text=f"{count:,} {what}.") for what, count in counts.items() if count)
+    yield from totals(pl.DataFrame([result.settings]), counts)
     lengths = sorted(result.plateaus["checkpoints"].to_list())
     if lengths[0] < lengths[-1]:
         yield Finding(
@@ -153,5 +140,3 @@ def _limits(result: Fluctuation) -> Iterator[Finding]:
                 "plateaus of different lengths cannot be compared."
             )
         )
-    if len(result.checkpoints) > len(trained):
-        yield Finding(text="The public release is in trajectories and in no statistic.")

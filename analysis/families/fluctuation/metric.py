@@ -5,43 +5,46 @@ coefficients of variation over a plateau of training, and correlations. After ar
 every departure is named where it happens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
+from logitbank.analysis.families.fluctuation import CERTAINTY, FAMILY, HE, LN_N, LN_R
 from logitbank.analysis.families.fluctuation.tables import (
-    NOTHING,
     Series,
     all_plateaus,
+    all_series,
+    bare,
     checkpoint_pair_table,
-    checkpoint_table,
     correlation_table,
-    dense_scores,
     frequency_table,
     plateau_table,
+    profession_items,
     profession_table,
+    read_pronouns,
     run_pair_table,
     spread_table,
     trajectory_table,
 )
 from logitbank.analysis.frames.banks import select_models
-from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
+from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.pronoun_scores import (
     as_scores,
-    expected_professions,
     published_columns,
     published_table,
 )
 from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.measured import Measured, changes_of, overall
 from logitbank.analysis.results.query import write
 from logitbank.analysis.results.tables import Result
+from logitbank.analysis.stats.measure import View
+from logitbank.analysis.stats.summary import measures_table
 from logitbank.errors import UsageError
 
-MOST_FREQUENT = 20
-"""Professions in the table `frequent`, for each case."""
 FIRST_YEAR, LAST_YEAR = 1700, 2000
 """Years of a corpus that are summed, both included."""
 COLUMNS = ("verb", "occupation", "prior")
@@ -63,9 +66,12 @@ class Fluctuation(Result):
     professions; `n` counts those with finite values, `excluded` the others.
     """
 
-    checkpoints: pl.DataFrame
-    """Professions at each checkpoint; `missing` those that are expected of the model, or that the
-    series has elsewhere."""
+    measures: pl.DataFrame
+    """`ln_r` and `ln_n`, the means of ln R and ln N, `he`, the share of professions for which “he”
+    is more probable, and `c`, the mean of C, as `summarise` returns them: by verb, and of several
+    verbs also of `all`. A logarithm that is infinite is missing."""
+    change_points: pl.DataFrame
+    """Change points of the mean of ln R over all verbs, by model and run."""
     plateaus: pl.DataFrame
     """Where each begins, and the prior's own CV and mean certainty."""
     spread: pl.DataFrame
@@ -74,8 +80,6 @@ class Fluctuation(Result):
     """Certainty and corpus frequency against the CV of R and of N."""
     run_pairs: pl.DataFrame
     """Every two runs of a model: correlation of the professions' mean R, and of their mean N."""
-    frequent: pl.DataFrame
-    """The most frequent professions in each case; no rows without frequencies."""
     professions: pl.DataFrame
     """certainty = mean C, mean and CV of R and N. `missing` and `she_zero` count the plateau's
     checkpoints without a score, which makes all of them NaN, and with P(she) = 0, which makes a
@@ -88,6 +92,25 @@ class Fluctuation(Result):
     """All professions by their corpus frequency in each case."""
     settings: Mapping[str, str | int]
     """Choices and counts: prior rows with “an”, which are not used, and rows that were twice."""
+
+    checkpoints = View(CERTAINTY, LN_R, LN_N, HE)
+
+    @property
+    def headline(self) -> Measured:
+        """The measures over all verbs, with their change points."""
+        return Measured(of_all_verbs(self.measures), self.change_points)
+
+
+def of_all_verbs(measures: pl.DataFrame) -> pl.DataFrame:
+    """The measures over all verbs."""
+    return overall(measures).drop("verb")
+
+
+def read_items(source: Scores) -> Items:
+    """Each profession's ln R, ln N, he and C, as `profession_items` returns them."""
+    return profession_items(
+        read_pronouns(source.frames(coded=CODED), source.expected_rows(COLUMNS))
+    )
 
 
 def fluctuation_metric(
@@ -102,14 +125,14 @@ def fluctuation_metric(
 ) -> Fluctuation:
     """Every fluctuation table of the scores in a frame. All arithmetic is float64.
 
-    A public release (null step) is in `checkpoints` and `trajectories` and in no statistic. A
-    profession without a score at one of a plateau's checkpoints has NaN there and is left out of
-    correlations and spreads, which count it. A checkpoint without any profession is no row.
+    A public release (null step) is in `measures` and `trajectories`, and in no plateau and no
+    correlation. A profession without a score at one of a plateau's checkpoints has NaN there and is
+    left out of correlations and spreads, which count it.
 
     Parameters
     ----------
     frames
-        Each `Bank.scan("professions")`, or a table in the published format.
+        Each `Bank.scan("professions")`, or a table in the published format, of other checkpoints.
     plateaus
         Training steps from which on to measure, each beside the others. By default one: half of
         the model's last step, which is the published start of RoBERTa and of MultiBERTs.
@@ -122,8 +145,7 @@ def fluctuation_metric(
         Only these runs and verbs; by default all. The start of a plateau depends on all runs.
     expected
         Expected professions of each model: columns model, verb, occupation, prior, as
-        `Scores.expected_rows` gives them. Without it, a profession or a verb without a score at any
-        checkpoint of the frame is not counted as missing.
+        `Scores.expected_rows` gives them. Without it, those that any checkpoint of the model has.
 
     Raises
     ------
@@ -132,8 +154,8 @@ def fluctuation_metric(
 
     References
     ----------
-    arXiv 2211.14639, §3 and App. A–D. Ours: the default plateau, which names no model, and the
-    treatment of missing scores.
+    arXiv 2211.14639, §3 and App. A–D. Ours: the default plateau, which names no model, the
+    treatment of missing scores, and the measures.
 
     Examples
     --------
@@ -151,62 +173,59 @@ def fluctuation_metric(
     >>> found.professions.select(pl.col("mean_r", "mean_n", "cv_r", "cv_n").round(12)).row(0)
     (2.0, 4.0, 0.5, 0.5)
     """
-    expected_names = NOTHING if expected is None else expected_professions(expected)
-    scores = dense_scores(pl.concat(map(as_scores, frames)), expected_names)
-    keep = _chosen(scores.series, run=run, verb=verb)
-    spans = [span for span in all_plateaus(scores.series, plateaus) if keep(span.series)]
-    checkpoints = checkpoint_table(scores).filter(
-        pl.lit(run is None) | pl.col("run").is_in(run or ()) | pl.col("step").is_null(),
-        pl.lit(verb is None) | pl.col("verb").is_in(verb or ()),
-    )
-    scores = scores._replace(series=tuple(filter(keep, scores.series)))
-    cases = {} if frequencies is None else _frequency_vectors(scores.occupations, frequencies)
-    ranked = frequency_table(scores.occupations, cases)
-    chosen = None if professions is None else _indices(scores.occupations, professions)
+    pronouns = read_pronouns(frames, expected)
+    occupations, every = pronouns.occupations, all_series(pronouns)
+    series = _chosen(every, run=run, verb=verb)
+    plateaus_of = [span for span in all_plateaus(every, plateaus) if span.series in series]
+    items = profession_items(pronouns)
+    if run is not None:
+        named = pl.col("run").is_in(run) | pl.col("step").is_null()
+        items = items.at(np.flatnonzero(items.checkpoints.select(named).to_series()))
+    if verb is not None:
+        items = items.chosen(np.flatnonzero(items.axes["verb"].is_in(verb)))
+    several = items.axes["verb"].n_unique() > 1
+    measures = measures_table(items, FAMILY.measures, within=() if several else ["verb"])
+    ranked = frequency_table(occupations, frequencies)
+    of_professions = profession_table(plateaus_of, ranked)
+    chosen = None if professions is None else _named(occupations, professions)
     return Fluctuation(
-        checkpoints=checkpoints,
-        plateaus=plateau_table(spans),
-        spread=spread_table(spans),
-        correlations=correlation_table(spans, cases),
-        run_pairs=run_pair_table(spans),
-        frequent=ranked.filter(pl.col("rank") <= MOST_FREQUENT),
-        professions=profession_table(spans, scores.occupations, cases),
-        checkpoint_pairs=checkpoint_pair_table(scores.series),
-        trajectories=trajectory_table(scores, spans, chosen),
+        measures=measures,
+        change_points=changes_of(of_all_verbs(measures), FAMILY.measures[0]),
+        plateaus=plateau_table(plateaus_of),
+        spread=spread_table(of_professions),
+        correlations=correlation_table(of_professions),
+        run_pairs=run_pair_table(of_professions),
+        professions=of_professions,
+        checkpoint_pairs=checkpoint_pair_table(series),
+        trajectories=trajectory_table(series, of_professions, chosen),
         frequencies=ranked,
-        settings={"an_priors": scores.an_priors, "merged_rows": scores.merged},
+        settings={"an_priors": pronouns.an_priors, "merged_rows": pronouns.merged},
     )
 
 
-def _chosen(series: Sequence[Series], **names: Sequence[str] | None) -> Callable[[Series], bool]:
-    """Whether a series has one of the names that are given, such as those of runs."""
+def _chosen(series: Sequence[Series], **names: Sequence[str] | None) -> list[Series]:
+    """The series with one of the names that are given, such as those of runs."""
     wanted = {key: set(some) for key, some in names.items() if some is not None}
     for key, some in wanted.items():
-        known = sorted({getattr(each, key) for each in series})
+        known = sorted({each.key[key] for each in series})
         if unknown := sorted(some.difference(known)):
             raise UsageError(
                 f"{key.capitalize()} {unknown[0]!r} is unknown; there are {', '.join(known)}."
             )
-
-    def keep(each: Series) -> bool:
-        return all(getattr(each, key) in some for key, some in wanted.items())
-
-    if not any(map(keep, series)):
+    chosen = [s for s in series if all(s.key[key] in some for key, some in wanted.items())]
+    if not chosen:
         raise UsageError("No run that is chosen has a verb that is chosen: choose others.")
-    return keep
+    return chosen
 
 
-def _indices(occupations: pl.Series, chosen: Sequence[str]) -> list[int]:
-    """Indices of professions by name, with article or without."""
-    plain = pl.select(_bare(pl.lit(occupations))).to_series().to_list()
-    found = []
-    for name in dict.fromkeys(chosen):
-        wanted = pl.select(_bare(pl.lit(name))).item()
-        if wanted not in plain:
-            some = ", ".join(map(repr, occupations.head(3))) or "none"
-            raise UsageError(f"Profession {name!r} is unknown; there are {len(plain)}: {some}, …")
-        found.append(plain.index(wanted))
-    return found
+def _named(occupations: pl.Series, chosen: Sequence[str]) -> list[str]:
+    """Professions by their names, with article or without."""
+    plain = dict(zip(pl.select(bare(pl.lit(occupations))).to_series(), occupations, strict=True))
+    wanted = {name: pl.select(bare(pl.lit(name))).item() for name in chosen}
+    if unknown := [name for name, each in wanted.items() if each not in plain]:
+        some = ", ".join(map(repr, occupations.head(3))) or "none"
+        raise UsageError(f"Profession {unknown[0]!r} is unknown; there are {len(plain)}: {some}, …")
+    return [plain[each] for each in dict.fromkeys(wanted.values())]
 
 
 def source_frames(source: Scores, tables: Sequence[pl.DataFrame]) -> list[pl.LazyFrame]:
@@ -304,7 +323,7 @@ def corpus_frequencies(
     if not yearly and corpus_sizes is not None:
         raise UsageError("the frequencies are totals already: leave --corpus-sizes out")
     rows = table.select(
-        _bare(pl.col("occupation").cast(pl.String)),
+        bare(pl.col("occupation").cast(pl.String)),
         pl.col("case").cast(pl.String),
         *([parse_integers(table["year"])] if yearly else []),
         parse_numbers(table[value]).alias("frequency"),
@@ -354,31 +373,3 @@ def _weighted(rows: pl.DataFrame, corpus_sizes: pl.DataFrame) -> pl.DataFrame:
             f"frequencies do ({unknown['year'].n_unique()} such years): add them"
         )
     return joined.with_columns(pl.col("frequency") * pl.col("total_words"))
-
-
-def _frequency_vectors(occupations: pl.Series, frequencies: pl.DataFrame) -> dict[str, Floats]:
-    """The frequency of each profession (t,), for each letter case; 0 where the table has none."""
-    wanted = pl.select(_bare(pl.lit(occupations)).alias("occupation"))
-    known = wanted["occupation"].is_in(frequencies["occupation"].implode())
-    if len(occupations) and not known.any():
-        raise UsageError(
-            f"None of the {len(occupations)} professions, such as {occupations[0]!r}, is in the "
-            "table of frequencies: name its occupations alike, with or without article."
-        )
-    return {
-        case: wanted.join(
-            frequencies.filter(case=case), on="occupation", how="left", maintain_order="left"
-        )["frequency"]
-        .fill_null(0.0)
-        .to_numpy()
-        for case in frequencies["case"].unique().sort().to_list()
-    }
-
-
-def _bare(occupation: pl.Expr) -> pl.Expr:
-    """A profession in lower case, without its article.
-
-    >>> pl.select(_bare(pl.lit(" An Actor"))).item()
-    'actor'
-    """
-    return occupation.str.strip_chars().str.to_lowercase().str.replace(r"^an?\s+", "")

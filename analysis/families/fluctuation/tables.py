@@ -1,4 +1,4 @@
-"""Pronoun scores as dense arrays, one series per model, run and verb, and the tables made of them.
+"""Pronoun scores as items and as series of checkpoints, and the tables made of them.
 
 Axis letters: `m` checkpoints, `t` professions. A cell without a score is NaN. The tables that the
 commands print begin with model and run.
@@ -13,12 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats
-from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE
-from logitbank.analysis.frames.pronoun_scores import MASK, PRONOUNS
+from logitbank.analysis.frames.items import Items, gather_items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
+from logitbank.analysis.frames.pronoun_scores import (
+    MASK,
+    PRONOUNS,
+    as_scores,
+    expected_professions,
+)
 from logitbank.analysis.stats.correlation import (
     correlation_interval,
     pearson,
@@ -37,146 +43,103 @@ PUBLISHED = (
 )
 """Steps of RoBERTa (62) and MultiBERTs (29), whose plateaus are published as the second half."""
 
+MEASURES = ("certainty", "mean_r", "mean_n", "cv_r", "cv_n")
+"""Those of a profession over a plateau."""
+
 _Schema = dict[str, type[pl.DataType]]
 _KEY: _Schema = {"model": pl.String, "run": pl.String, "verb": pl.String, "plateau": pl.Int64}
 _R: _Schema = dict.fromkeys(("r", "low", "high"), pl.Float64)
 _COUNTS: _Schema = {"n": pl.Int64, "excluded": pl.Int64}
 
 
-@dataclass(frozen=True)
-class Series:
-    """The scores of one model, run and verb over training."""
+class Pronouns(NamedTuple):
+    """The probabilities of both pronouns in every sentence, also in those of the priors."""
 
-    model: str
-    run: str
-    verb: str
-    steps: Codes
-    """(m,) ascending: checkpoints with professions; with priors, where there is no profession."""
-    scores: Floats
-    """(m, t, 2): P(he) and P(she)."""
-    prior: Floats
-    """(m, 2): the same for the prior template."""
-    present: NDArray[np.bool_]
-    """(t,) professions with a score at any checkpoint, or expected of the model."""
-    unused: Codes
-    """Steps that have the prior and no profession, though others have professions."""
-    release: Floats | None
-    """(t + 1, 2) scores of a public release, the run's or the model's, the prior last; or None."""
-
-    @property
-    def certainty(self) -> Floats:
-        """(m, t) C = P(he) + P(she)."""
-        return self.scores[:, :, 0] + self.scores[:, :, 1]
-
-    @cached_property
-    def ratio(self) -> Floats:
-        """(m, t) R = P(he) / P(she), inf where P(she) is 0."""
-        return _ratio(self.scores)
-
-    @cached_property
-    def prior_ratio(self) -> Floats:
-        """(m,) R of the prior."""
-        return _ratio(self.prior)
-
-    @property
-    def normalised(self) -> Floats:
-        """(m, t) N = R · P(she | prior) / P(he | prior)."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factor = self.prior[:, 1] / self.prior[:, 0]
-            n: Floats = self.ratio * factor[:, None]
-        return n
-
-    @cached_property
-    def missing(self) -> NDArray[np.bool_]:
-        """(m, t) no score, of a profession that is expected or has one elsewhere in the series."""
-        return np.isnan(self.certainty) & self.present
-
-
-class Scores(NamedTuple):
-    """All series of a frame, over one list of professions."""
-
-    occupations: pl.Series
-    """(t,) sorted, with article."""
-    series: tuple[Series, ...]
-    """Series in the order of model, run and verb; only those with training steps."""
-    releases: tuple[tuple[Series, Floats], ...]
-    """Those with a public release of their own, and its scores."""
+    he: Items
+    """P(he) by verb. The cluster of a sentence is its profession, with article."""
+    she: Items
+    """P(she) at the same checkpoints, with the same axes."""
     an_priors: int
     """Prior rows with “an”, which are not used."""
     merged: int
     """Rows that repeat another exactly."""
-    expected: pl.DataFrame
-    """model, verb, occupation: the expected professions, if they are known; scored or not."""
+
+    @property
+    def occupations(self) -> pl.Series:
+        """All professions, sorted."""
+        names = self.he.axes["cluster"].unique().sort()
+        return names.filter(names != PRIOR)
 
 
-NOTHING = pl.DataFrame(schema=dict.fromkeys(("model", "verb", "occupation"), pl.String))
-
-
-def dense_scores(rows: pl.DataFrame, expected: pl.DataFrame = NOTHING) -> Scores:
-    """Lay scores out densely.
+def read_pronouns(
+    frames: Iterable[pl.LazyFrame | pl.DataFrame], expected: pl.DataFrame | None = None
+) -> Pronouns:
+    """The scores of frames, each of other checkpoints.
 
     Parameters
     ----------
-    rows
-        Scores as `as_scores` gives them, in any order.
+    frames
+        As `as_scores` reads them, with rows in any order.
     expected
-        model, verb and occupation that each model should have, if they are known.
+        Columns model, verb, occupation, prior: the prompts that each model should have, if they
+        are known. Without it, those that any checkpoint of the model has.
 
     Raises
     ------
+    NoRowsError
+        There are no scores.
     UsageError
-        No rows, no training step, a score outside [0, 1], two different scores of the same
-        thing, one pronoun without the other, or a checkpoint with professions and no prior.
+        A score outside [0, 1], two different scores of the same thing, or one pronoun without the
+        other.
     """
-    if rows.is_empty():
-        raise UsageError("There are no scores: name a bank or table that has some.")
-    _check_range(rows)
-    used = rows.filter(~pl.col("prior") | (pl.col("occupation") == PRIOR))
-    keys, series = _in_order(used.select("model", "run", "verb"))
-    steps, step = _in_order(used.select("step"))
-    names, name = _in_order(used.select("prior", "occupation"))
-    known = steps["step"].drop_nulls().to_numpy()
-    professions = names.filter(~pl.col("prior"))["occupation"]
-    occupations = pl.concat([professions, expected["occupation"]]).unique().sort()
-    places = np.full(len(names), len(occupations))
-    if len(professions):
-        places[: len(professions)] = occupations.search_sorted(professions).to_numpy()
-    if not len(known):
-        models = ", ".join(keys["model"].unique().sort())
-        raise UsageError(
-            f"Only the public release of {models} has scores: fluctuation needs the checkpoints "
-            "of a run."
-        )
-    dense = np.full((len(keys), len(known) + 1, len(occupations) + 1, 2), np.nan)
-    she = (used["pronoun"] == PRONOUNS[1]).to_numpy()
-    place = ((series * dense.shape[1] + step) * dense.shape[2] + places[name]) * 2 + she
-    values = used["score"].to_numpy()
-    dense.reshape(-1)[place] = values
-    _check_conflicts(used, stored=dense.reshape(-1)[place], new=values)
-    merged = len(used) - int(np.count_nonzero(~np.isnan(dense)))
-    built = [
-        _series(key, own, known, occupations, expected)
-        for key, own in zip(keys.rows(), dense, strict=True)
-    ]
-    # A release that belongs to no run of its model is beside every run that has none.
-    alone = {(s.model, s.verb): s.release for s in built if not len(s.steps)}
-    trained = tuple(
-        s if s.release is not None else replace(s, release=alone.get((s.model, s.verb)))
-        for s in built
-        if len(s.steps)
+    rows, an_priors, merged = zip(*map(_read, map(as_scores, frames)), strict=True)
+    both = gather_items(map(_items, rows))
+    if not len(both.axes):
+        raise NoRowsError("There are no scores: name a bank or table that has some.")
+    if expected is not None:
+        some = both.checkpoints.unique("model", keep="first")
+        pronouns = pl.DataFrame({"pronoun": PRONOUNS}).with_columns(score=pl.lit(None, pl.Float64))
+        wanted = expected_professions(expected).join(some, on="model").join(pronouns, how="cross")
+        both = gather_items([both, _items(wanted)])
+    he, she = (
+        own._replace(axes=own.axes.with_columns(part=pl.lit("")))
+        for own in (both.only(part=pronoun) for pronoun in PRONOUNS)
     )
-    releases = tuple((s, s.release) for s in built if s.release is not None)
-    return Scores(occupations, trained, releases, len(rows) - len(used), merged, expected)
+    return Pronouns(he, she, sum(an_priors), sum(merged))
 
 
-def _in_order(frame: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
-    """Distinct rows, sorted, text as text and nulls last; and which of them each row is."""
-    rows, codes = distinct(frame)
-    table = frame[rows].with_columns(pl.col(pl.Categorical).cast(pl.String)).with_row_index("code")
-    table = table.sort(frame.columns, nulls_last=True)
-    places = np.empty(len(table), np.int64)
-    places[table["code"].to_numpy()] = np.arange(len(table))
-    return table.drop("code"), places[codes]
+def _items(scores: pl.DataFrame) -> pl.DataFrame:
+    """Scores as rows of items."""
+    return scores.select(
+        *CHECKPOINT, "verb", part="pronoun", cluster="occupation",
+        item=pl.format("{} {}", "verb", "occupation"), value="score",
+    )  # fmt: skip
+
+
+def _read(scores: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
+    """Scores that are used, each once; how many rows are not; and how many repeat another."""
+    _check_range(scores)
+    used = scores.filter(~pl.col("prior") | (pl.col("occupation") == PRIOR))
+    sentence = (*CHECKPOINT, "verb", "occupation")
+    first, codes = distinct(used.select(*sentence, "pronoun"))
+    once = used[first]
+    other = np.flatnonzero(used["score"] != once["score"][codes])
+    if len(other):
+        row, stored = used.row(int(other[0]), named=True), once.row(codes[other[0]], named=True)
+        raise UsageError(
+            f"{_cell_name(row)} has two scores, {row['score']} and {stored['score']} "
+            f"({len(other)} such rows): keep one of them."
+        )
+    codes = distinct(once.select(sentence)).codes
+    half = once.filter(np.bincount(codes)[codes] == 1)
+    if len(half):
+        row = half.row(0, named=True)
+        missing = PRONOUNS[row["pronoun"] == PRONOUNS[0]]
+        raise UsageError(
+            f"{_cell_name(row | {'pronoun': missing})} has no score, and the other pronoun has one "
+            f"({len(half)} such cells): add that row."
+        )
+    return once, len(scores) - len(used), len(used) - len(once)
 
 
 def _cell_name(row: Mapping[str, object]) -> str:
@@ -196,73 +159,135 @@ def _check_range(scores: pl.DataFrame) -> None:
     raise UsageError(f"{what}: scores are probabilities over the vocabulary, within 0 and 1.")
 
 
-def _check_conflicts(rows: pl.DataFrame, *, stored: Floats, new: Floats) -> None:
-    other = np.flatnonzero(stored != new)
-    if len(other):
-        row = rows.row(int(other[0]), named=True)
-        raise UsageError(
-            f"{_cell_name(row)} has two scores, {new[other[0]]} and {stored[other[0]]} "
-            f"({len(other)} such rows): keep one of them."
-        )
+def profession_items(pronouns: Pronouns) -> Items:
+    """Each profession's ln R, ln N, whether “he” is more probable (½ for a tie), and C, by verb.
 
-
-def _series(
-    key: tuple[str, str, str], dense: Floats, steps: Codes, occupations: pl.Series,
-    expected: pl.DataFrame,
-) -> Series:  # fmt: skip
-    """One series from its (steps + release, professions + prior, 2) scores."""
-    model, run, verb = key
-    present = ~np.isnan(dense)
-    half = np.argwhere(present[..., 0] != present[..., 1])
-    if len(half):
-        row, column = (int(i) for i in half[0])
-        cell = {
-            "model": model, "run": run, "step": int(steps[row]) if row < len(steps) else None,
-            "verb": verb, "pronoun": PRONOUNS[int(present[row, column, 0])],
-            "occupation": occupations[column] if column < len(occupations) else PRIOR,
-        }  # fmt: skip
-        raise UsageError(
-            f"{_cell_name(cell)} has no score, and the other pronoun has one ({len(half)} such "
-            "cells): add that row."
-        )
-    trained = present[:-1, :, 0]
-    professions, priors = trained[:, :-1].any(axis=1), trained[:, -1]
-    rows = professions if professions.any() else priors
-    without_prior = np.flatnonzero(rows & ~priors)
-    if len(without_prior):
-        raise UsageError(
-            f"There is no prior for “{verb}” at {model} {run} step {steps[without_prior[0]]} "
-            f"({len(without_prior)} such checkpoints): add the scores of “{MASK} {verb} {PRIOR}.” "
-            "to the table, or extract that prompt."
-        )
-    scores = dense[:-1] if rows.all() else dense[:-1][rows]  # a copy is as large as all scores
-    names = expected.filter(model=model, verb=verb)["occupation"]
-    return Series(
-        *(model, run, verb, steps[rows], scores[:, :-1], scores[:, -1]),
-        present=trained[:, :-1].any(axis=0) | occupations.is_in(names.implode()).to_numpy(),
-        unused=steps[priors & ~rows],
-        release=dense[-1] if present[-1].any() else None,
+    No value for an infinite logarithm.
+    """
+    he, she = pronouns.he, pronouns.she
+    priors = (he.axes["cluster"] == PRIOR).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ln_r = np.log(he.values / she.values)
+        ln_n = np.full_like(ln_r, np.nan)
+        for _, which in he.by_group():
+            if priors[which].any():
+                ln_n[:, which] = ln_r[:, which] - ln_r[:, which[priors[which]]]
+    first = np.where(np.isnan(ln_r), np.nan, (ln_r > 0) + (ln_r == 0) / 2)
+    parts = {"ln_r": ln_r, "ln_n": ln_n, "he": first, "c": he.values + she.values}
+    return gather_items(
+        he._replace(
+            axes=he.axes.with_columns(part=pl.lit(part)),
+            values=np.where(np.isfinite(values), values, np.nan),
+        ).chosen(np.flatnonzero(~priors))
+        for part, values in parts.items()
     )
 
 
-def _ratio(scores: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: Floats = scores[..., 0] / scores[..., 1]
-    return ratio
+@dataclass(frozen=True)
+class Series:
+    """The scores of one model, run and verb over training."""
+
+    model: str
+    run: str
+    verb: str
+    names: Sequence[str]
+    """(t + 1,) professions of the model, sorted, with article; then the prior."""
+    steps: Codes
+    """(m,) ascending: checkpoints with professions; with priors, where there is no profession."""
+    values: Floats
+    """(m, t + 1, 2): P(he) and P(she)."""
+    release: Floats | None
+    """(t + 1, 2) scores of a public release, the run's or the model's; or None."""
+
+    @property
+    def key(self) -> dict[str, str]:
+        """Its columns in every table."""
+        return {"model": self.model, "run": self.run, "verb": self.verb}
+
+    @property
+    def certainty(self) -> Floats:
+        """(m, t + 1) C = P(he) + P(she)."""
+        return self.values[..., 0] + self.values[..., 1]
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """(m, t + 1) R = P(he) / P(she), inf where P(she) is 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio: Floats = self.values[..., 0] / self.values[..., 1]
+        return ratio
+
+    @property
+    def normalised(self) -> Floats:
+        """(m, t + 1) N = R · P(she | prior) / P(he | prior)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            n: Floats = self.ratio * (self.values[:, -1:, 1] / self.values[:, -1:, 0])
+        return n
 
 
-class Measures(NamedTuple):
-    """Measures of professions over a plateau, (t,) each; NaN where a score is missing."""
+def all_series(pronouns: Pronouns) -> list[Series]:
+    """The series with training steps, in the order of model, run and verb.
 
-    certainty: Floats
-    mean_r: Floats
-    mean_n: Floats
-    cv_r: Floats
-    cv_n: Floats
+    Raises
+    ------
+    UsageError
+        There is no training step, or a checkpoint has professions and no prior.
+    """
+    found = list[Series]()
+    releases = dict[tuple[str, ...], Floats]()
+    """Those of models, for runs that have none of their own."""
+    checkpoints = pronouns.he.checkpoints.with_row_index("at")
+    for rows in checkpoints.partition_by("model", "run", maintain_order=True):
+        for group, which in pronouns.he.by_group():
+            series = _series(pronouns, rows, group["verb"], which)
+            if len(series.steps):
+                found.append(series)
+            elif series.release is not None:
+                releases[series.model, series.verb] = series.release
+    if not found:
+        models = ", ".join(checkpoints["model"].unique().sort())
+        raise UsageError(
+            f"Only the public release of {models} has scores: fluctuation needs the checkpoints "
+            "of a run."
+        )
+    return [
+        s if s.release is not None else replace(s, release=releases.get((s.model, s.verb)))
+        for s in found
+    ]
+
+
+def _series(pronouns: Pronouns, rows: pl.DataFrame, verb: str, which: Codes) -> Series:
+    """One series from the items of a verb, at the checkpoints of a run."""
+    model, run = rows.row(0, named=True)["model"], rows.row(0, named=True)["run"]
+    which = which[pronouns.he.expected[model][which]]
+    names = pronouns.he.axes["cluster"][which]
+    own = which[(names != PRIOR).to_numpy()]
+    prior = which[(names == PRIOR).to_numpy()]
+    values = np.full((len(rows), len(own) + 1, 2), np.nan)
+    for side, items in enumerate((pronouns.he, pronouns.she)):
+        at = items.values[rows["at"]]
+        values[:, :-1, side] = at[:, own]
+        values[:, len(own) : len(own) + len(prior), side] = at[:, prior]
+    present = ~np.isnan(values[..., 0])
+    trained = rows["step"].is_not_null().to_numpy()
+    professions = trained & present[:, :-1].any(axis=1)
+    used = professions if professions.any() else trained & present[:, -1]
+    without_prior = rows.filter(used & ~present[:, -1])
+    if len(without_prior):
+        raise UsageError(
+            f"There is no prior for “{verb}” at {model} {run} step {without_prior['step'][0]} "
+            f"({len(without_prior)} such checkpoints): add the scores of “{MASK} {verb} {PRIOR}.” "
+            "to the table, or extract that prompt."
+        )
+    return Series(
+        *(model, run, verb, [*names.filter(names != PRIOR), PRIOR]),
+        steps=rows["step"].filter(used).to_numpy(),
+        values=values[used],
+        release=values[-1] if present[-1].any() and not trained[-1] else None,
+    )
 
 
 class Plateau(NamedTuple):
-    """The last checkpoints of a series, from a training step on, and what is measured there."""
+    """The last checkpoints of a series, from a training step on."""
 
     series: Series
     start: int
@@ -271,13 +296,11 @@ class Plateau(NamedTuple):
     """Index of the first checkpoint at or after it."""
     rule: str
     """`given`, `published` or `half of the last step`."""
-    measures: Measures
 
     @property
     def key(self) -> dict[str, object]:
         """Its columns in every table."""
-        s = self.series
-        return {"model": s.model, "run": s.run, "verb": s.verb, "plateau": self.start}
+        return {**self.series.key, "plateau": self.start}
 
 
 def plateau_starts(texts: Sequence[int | str]) -> dict[str, list[int]]:
@@ -329,18 +352,8 @@ def all_plateaus(series: Sequence[Series], given: Sequence[int | str] | None) ->
         for start in (half,) if starts is None else dict.fromkeys(starts):
             k = int(np.searchsorted(s.steps, start))
             _check_plateau(s, start, len(s.steps) - k)
-            rule = known if starts is None else "given"
-            plateaus.append(Plateau(s, start, k, rule, _measures(s, k)))
+            plateaus.append(Plateau(s, start, k, known if starts is None else "given"))
     return plateaus
-
-
-def _measures(s: Series, k: int) -> Measures:
-    """CV and means as in arXiv 2211.14639, §3."""
-    r, n = s.ratio[k:], s.normalised[k:]
-    with np.errstate(invalid="ignore"):
-        return Measures(
-            s.certainty[k:].mean(axis=0), r.mean(axis=0), n.mean(axis=0), variation(r), variation(n)
-        )
 
 
 def _check_plateau(s: Series, start: int, left: int) -> None:
@@ -352,125 +365,85 @@ def _check_plateau(s: Series, start: int, left: int) -> None:
         )
 
 
-def checkpoint_table(scores: Scores) -> pl.DataFrame:
-    """Present scores, and those that only other checkpoints and runs of the model have."""
-    steps: dict[str, set[int]] = {}
-    for s in scores.series:
-        steps.setdefault(s.model, set()).update(s.steps.tolist(), s.unused.tolist())
-    rows: list[tuple[object, ...]] = []
-    for s in scores.series:
-        missing = dict(zip(s.steps.tolist(), s.missing.sum(axis=1).tolist(), strict=True))
-        total, unused = int(s.present.sum()), set(s.unused.tolist())
-        for step in sorted(steps[s.model]):
-            lacks, used = missing.get(step, total), step in missing
-            prior = used or step in unused
-            rows.append((s.model, s.run, step, s.verb, total - lacks, lacks, prior, used))
-    # Verbs that are expected of a run and that it has nowhere.
-    verbs = {(s.model, s.run, s.verb) for s in scores.series}
-    for model, run in {(model, run) for model, run, _ in verbs}:
-        for verb, count in scores.expected.filter(model=model).group_by("verb").len().rows():
-            if (model, run, verb) not in verbs:
-                rows += [(model, run, step, verb, 0, count, False, False) for step in steps[model]]
-    for s, release in scores.releases:
-        *professions, prior = (~np.isnan(release[:, 0])).tolist()
-        rows.append((s.model, s.run, None, s.verb, sum(professions), 0, prior, False))
-    schema: _Schema = {
-        "model": pl.String, "run": pl.String, "step": pl.Int64, "verb": pl.String,
-        "professions": pl.Int64, "missing": pl.Int64, "prior": pl.Boolean, "used": pl.Boolean,
-    }  # fmt: skip
-    table = pl.DataFrame(rows, schema=schema, orient="row")
-    return table.sort("model", "run", "step", "verb", nulls_last=True)
-
-
 def plateau_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
     """Where each plateau starts, and the prior's own CV and mean certainty over it."""
-    rows = []
-    for p in plateaus:
-        s, k = p.series, p.k
-        ratio = s.prior_ratio[k:]
-        rows.append(
-            {
-                **p.key,
-                "rule": p.rule,
-                "first_step": int(s.steps[k]),
-                "last_step": int(s.steps[-1]),
-                "checkpoints": len(s.steps) - k,
-                "prior_cv": float(variation(ratio)),
-                "prior_mean_r": float(ratio.mean()),
-                "prior_certainty": float(s.prior[k:].sum(axis=1).mean()),
-            }
-        )
-    numbers: _Schema = dict.fromkeys(("prior_cv", "prior_mean_r", "prior_certainty"), pl.Float64)
-    steps: _Schema = dict.fromkeys(("first_step", "last_step", "checkpoints"), pl.Int64)
-    return pl.DataFrame(rows, schema=_KEY | {"rule": pl.String} | steps | numbers)
+    rows = [
+        {
+            **p.key, "rule": p.rule, "first_step": int(p.series.steps[p.k]),
+            "last_step": int(p.series.steps[-1]), "checkpoints": len(p.series.steps) - p.k,
+            "prior_cv": float(variation(p.series.ratio[p.k :, -1])),
+            "prior_mean_r": float(p.series.ratio[p.k :, -1].mean()),
+            "prior_certainty": float(p.series.certainty[p.k :, -1].mean()),
+        }
+        for p in plateaus
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
 
 
-def profession_table(
-    plateaus: Sequence[Plateau], occupations: pl.Series, frequencies: Mapping[str, Floats]
-) -> pl.DataFrame:
-    """The measures of every profession of every plateau, and its frequency in each case."""
+def profession_table(plateaus: Sequence[Plateau], frequencies: pl.DataFrame) -> pl.DataFrame:
+    """CV and means of every profession over every plateau, and its frequency in each case.
+
+    `frequencies` are as `frequency_table` returns them.
+
+    References
+    ----------
+    arXiv 2211.14639, §3.
+    """
     parts = []
     for p in plateaus:
-        s, k = p.series, p.k
-        present = np.flatnonzero(s.present)
-        columns = {name: values[present] for name, values in p.measures._asdict().items()}
-        counts = {
-            "missing": s.missing[k:, present].sum(axis=0),
-            "she_zero": (s.scores[k:, present, 1] == 0).sum(axis=0),
-        }
-        named = {f"frequency_{case}": values[present] for case, values in frequencies.items()}
-        parts.append(
-            pl.DataFrame({"occupation": occupations.gather(present), **columns, **counts, **named})
-            .with_columns(pl.col(*counts).cast(pl.Int64))
-            .select(*_literals(p.key), pl.all())
+        c, r, n = (
+            each[p.k :, :-1] for each in (p.series.certainty, p.series.ratio, p.series.normalised)
         )
-    return pl.concat(parts)
+        with np.errstate(invalid="ignore"):
+            measures = c.mean(axis=0), r.mean(axis=0), n.mean(axis=0), variation(r), variation(n)
+        table = pl.DataFrame({
+            "occupation": pl.Series(p.series.names[:-1], dtype=pl.String),
+            **dict(zip(MEASURES, measures, strict=True)),
+            "missing": np.isnan(c).sum(axis=0),
+            "she_zero": (p.series.values[p.k :, :-1, 1] == 0).sum(axis=0),
+        })  # fmt: skip
+        parts.append(table.select(*_literals(p.key), pl.all()))
+    wide = frequencies.pivot("case", index="occupation", values="frequency")
+    wide = wide.rename(lambda name: name if name == "occupation" else f"frequency_{name}")
+    return pl.concat(parts).join(wide, on="occupation", how="left", maintain_order="left")
 
 
-def spread_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
+def spread_table(professions: pl.DataFrame) -> pl.DataFrame:
     """Smallest, largest, mean and median of each measure over the professions of a plateau."""
-    rows: list[dict[str, object]] = []
-    for p in plateaus:
-        for name, values in p.measures._asdict().items():
-            present = values[p.series.present]
-            finite = present[np.isfinite(present)]
-            some = finite if len(finite) else np.array([np.nan])
-            summary = {each: getattr(np, each)(some) for each in ("min", "max", "mean", "median")}
-            counts = {"n": len(finite), "excluded": len(present) - len(finite)}
-            rows.append(p.key | {"measure": name} | summary | counts)
-    numbers: _Schema = dict.fromkeys(("min", "max", "mean", "median"), pl.Float64)
-    return pl.DataFrame(rows, schema=_KEY | {"measure": pl.String} | numbers | _COUNTS)
+    rows = professions.unpivot(MEASURES, index=[*_KEY], variable_name="measure")
+    value = pl.col("value").filter(pl.col("value").is_finite())
+    n = value.len().cast(pl.Int64)
+    some = {"min": value.min(), "max": value.max(), "mean": value.mean(), "median": value.median()}
+    spread = rows.group_by(*_KEY, "measure", maintain_order=True).agg(
+        **{name: each.fill_null(np.nan) for name, each in some.items()},
+        n=n, excluded=pl.len().cast(pl.Int64) - n,
+    )  # fmt: skip
+    return spread.sort(*_KEY, maintain_order=True)
 
 
-def correlation_table(
-    plateaus: Sequence[Plateau], frequencies: Mapping[str, Floats]
-) -> pl.DataFrame:
+def correlation_table(professions: pl.DataFrame) -> pl.DataFrame:
     """Certainty, and frequency in each case, against CV, over the professions of a plateau."""
     rows: list[dict[str, object]] = []
-    for p in plateaus:
-        present, m = p.series.present, p.measures
-        sides: list[tuple[str, str | None, Floats]] = [("certainty", None, m.certainty)]
-        sides += [("frequency", case, numbers) for case, numbers in frequencies.items()]
-        for x, case, numbers in sides:
-            for y, cv in (("cv_r", m.cv_r), ("cv_n", m.cv_n)):
-                about = {"x": x, "y": y, "case": case}
-                rows.append(p.key | about | pearson(numbers[present], cv[present])._asdict())
+    for own in professions.partition_by(*_KEY, maintain_order=True):
+        key = own.select(*_KEY).row(0, named=True)
+        for column in ("certainty", *(n for n in own.columns if n.startswith("frequency_"))):
+            x, _, case = column.partition("_")
+            for y in ("cv_r", "cv_n"):
+                about = {"x": x, "y": y, "case": case or None}
+                rows.append(key | about | pearson(own[column], own[y])._asdict())
     names: _Schema = {"x": pl.String, "y": pl.String, "case": pl.String}
     return pl.DataFrame(rows, schema=_KEY | names | _R | _COUNTS)
 
 
-def run_pair_table(plateaus: Sequence[Plateau]) -> pl.DataFrame:
+def run_pair_table(professions: pl.DataFrame) -> pl.DataFrame:
     """Correlation of time-averaged R and N between every two runs of a model and verb."""
-    groups: dict[tuple[str, str, int], list[Plateau]] = {}
-    for p in plateaus:
-        groups.setdefault((p.series.model, p.series.verb, p.start), []).append(p)
     rows: list[tuple[object, ...]] = []
-    for key, of_runs in groups.items():
+    for own in professions.partition_by("model", "verb", "plateau", maintain_order=True):
+        key = own.select("model", "verb", "plateau").row(0)
         for name in ("mean_r", "mean_n"):
-            for a, b in combinations(of_runs, 2):
-                both = a.series.present & b.series.present
-                values = (getattr(p.measures, name)[both] for p in (a, b))
-                rows.append((*key, name, a.series.run, b.series.run, *pearson(*values)))
+            runs = own.pivot("run", index="occupation", values=name).drop("occupation")
+            for a, b in combinations(runs.columns, 2):
+                rows.append((*key, name, a, b, *pearson(runs[a], runs[b])))
     schema: _Schema = {
         "model": pl.String, "verb": pl.String, "plateau": pl.Int64, "measure": pl.String,
         "run_a": pl.String, "run_b": pl.String, **_R, **_COUNTS,
@@ -490,7 +463,7 @@ def checkpoint_pair_table(series: Iterable[Series]) -> pl.DataFrame:
     }  # fmt: skip
     parts = [pl.DataFrame(schema=schema)]
     for s in series:
-        ratio = s.ratio[:, s.present]
+        ratio = s.ratio[:, :-1]
         if not ratio.shape[1]:
             continue
         finite = np.isfinite(ratio).all(axis=0)
@@ -500,82 +473,95 @@ def checkpoint_pair_table(series: Iterable[Series]) -> pl.DataFrame:
         low, high = correlation_interval(matrix[a, b], n)
         ends = {"r": matrix[a, b], "low": low, "high": high}
         pairs = pl.DataFrame({"step_a": s.steps[a], "step_b": s.steps[b], **ends})
-        key = {"model": s.model, "run": s.run, "verb": s.verb}
         counts = {"n": n, "excluded": ratio.shape[1] - n}
-        parts.append(pairs.select(*_literals(key), pl.all(), *_literals(counts)))
+        parts.append(pairs.select(*_literals(s.key), pl.all(), *_literals(counts)))
     return pl.concat(parts)
 
 
-def frequency_table(occupations: pl.Series, frequencies: Mapping[str, Floats]) -> pl.DataFrame:
-    """Professions by their frequency in each case, the most frequent first; equal ones by name."""
-    schema: _Schema = {
-        "case": pl.String, "rank": pl.Int64, "occupation": pl.String, "frequency": pl.Float64,
-    }  # fmt: skip
-    parts = [
-        pl.DataFrame({"occupation": occupations, "frequency": values})
-        .sort("frequency", "occupation", descending=[True, False])
-        .select(
-            pl.lit(case).alias("case"),
-            pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("rank"),
-            pl.all(),
+def bare(occupation: pl.Expr) -> pl.Expr:
+    """A profession in lower case, without its article.
+
+    >>> pl.select(bare(pl.lit(" An Actor"))).item()
+    'actor'
+    """
+    return occupation.str.strip_chars().str.to_lowercase().str.replace(r"^an?\s+", "")
+
+
+def frequency_table(occupations: pl.Series, frequencies: pl.DataFrame | None) -> pl.DataFrame:
+    """The frequency of professions in each case, the most frequent first; equal ones by name.
+
+    It is 0 if `frequencies` has no such profession. No rows without `frequencies`.
+
+    Raises
+    ------
+    UsageError
+        `frequencies` has none of the professions.
+    """
+    if frequencies is None:
+        columns = {"case": pl.String, "rank": pl.Int64, "occupation": pl.String}
+        return pl.DataFrame(schema={**columns, "frequency": pl.Float64})
+    named = pl.DataFrame({"occupation": occupations}).with_columns(bare=bare(pl.col("occupation")))
+    known = named["bare"].is_in(frequencies["occupation"].implode())
+    if len(occupations) and not known.any():
+        raise UsageError(
+            f"None of the {len(occupations)} professions, such as {occupations[0]!r}, is in the "
+            "table of frequencies: name its occupations alike, with or without article."
         )
-        for case, values in frequencies.items()
-    ]
-    return pl.concat([pl.DataFrame(schema=schema), *parts])
+    every = named.join(frequencies.select("case").unique(), how="cross")
+    counts = frequencies.rename({"occupation": "bare"})
+    return (
+        every.join(counts, on=["bare", "case"], how="left")
+        .with_columns(pl.col("frequency").fill_null(0.0))
+        .sort("case", "frequency", "occupation", descending=[False, True, False])
+        .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("case"))
+        .select("case", "rank", "occupation", "frequency")
+    )
 
 
 def trajectory_table(
-    scores: Scores, plateaus: Sequence[Plateau], chosen: Sequence[int] | None
+    series: Sequence[Series], professions: pl.DataFrame, chosen: Sequence[str] | None
 ) -> pl.DataFrame:
     """P(he) and P(she) over training, of the prior and of a few professions of every series.
 
     `relative` is the score divided by the largest of its pronoun over the training steps; a
-    release, whose step is null, is divided by the same. `chosen` are indices of professions; by
-    default those whose CV of R over the first plateau is the largest and the smallest.
+    release, whose step is null, is divided by the same. By default the `chosen` are those whose CV
+    of R over the first plateau is the largest and the smallest.
     """
-    first: dict[int, Measures] = {}
-    for p in plateaus:
-        first.setdefault(id(p.series), p.measures)
-    schema: _Schema = {
-        "model": pl.String, "run": pl.String, "verb": pl.String, "step": pl.Int64,
-        "role": pl.String, "occupation": pl.String, "pronoun": pl.String,
-        "score": pl.Float64, "relative": pl.Float64,
-    }  # fmt: skip
     parts = []
-    for s in scores.series:
-        for role, at in _examples(s, first[id(s)], chosen):
-            occupation = PRIOR if at < 0 else scores.occupations[at]
-            trained = s.prior if at < 0 else s.scores[:, at]
-            steps: list[int | None] = s.steps.tolist()
-            values = trained
+    for s in series:
+        for role, occupation in _examples(s, professions, chosen):
+            at = s.names.index(occupation)
+            values, steps = s.values[:, at], [*s.steps.tolist()]
+            # Not zero: a pronoun without any probability has no relative score.
+            largest = np.fmax.reduce(values, initial=0.0)
+            relative_to = np.where(largest > 0, largest, np.nan)
             if s.release is not None and not np.isnan(s.release[at, 0]):
-                values, steps = np.vstack([trained, s.release[at]]), [*steps, None]
-            for column, pronoun in enumerate(PRONOUNS):
-                # Not zero: a pronoun without any probability has no relative score.
-                largest = np.fmax.reduce(trained[:, column], initial=0.0) or np.nan
-                table = {
-                    "model": s.model, "run": s.run, "verb": s.verb, "step": steps, "role": role,
-                    "occupation": occupation, "pronoun": pronoun, "score": values[:, column],
-                    "relative": values[:, column] / largest,
-                }  # fmt: skip
-                parts.append(pl.DataFrame(table, schema=schema))
+                values, steps = np.vstack([values, s.release[at]]), [*steps, None]
+            parts += [
+                pl.DataFrame({
+                    **s.key, "step": steps, "role": role, "occupation": occupation,
+                    "pronoun": pronoun, "score": values[:, column],
+                    "relative": values[:, column] / relative_to[column],
+                })
+                for column, pronoun in enumerate(PRONOUNS)
+            ]  # fmt: skip
     return pl.concat(parts)
 
 
 def _examples(
-    series: Series, measured: Measures, chosen: Sequence[int] | None
-) -> Iterator[tuple[str, int]]:
-    """The role of each profession shown and its index; −1 is the prior."""
-    yield "prior", -1
+    series: Series, professions: pl.DataFrame, chosen: Sequence[str] | None
+) -> Iterator[tuple[str, str]]:
+    """The role and the name of the prior and of each profession that is shown."""
+    yield "prior", PRIOR
     if chosen is not None:
-        yield from (("chosen", at) for at in chosen if series.present[at])
+        yield from (("chosen", name) for name in chosen if name in series.names)
         return
-    finite = np.flatnonzero(np.isfinite(measured.cv_r) & series.present)
-    if len(finite):
-        cv = measured.cv_r[finite]
-        yield "largest cv_r", int(finite[cv.argmax()])
-        if len(finite) > 1:
-            yield "smallest cv_r", int(finite[cv.argmin()])
+    own = professions.filter(**series.key).filter(pl.col("plateau") == pl.first("plateau"))
+    own = own.filter(pl.col("cv_r").is_finite())
+    ends = (("largest cv_r", True), ("smallest cv_r", False))
+    for role, descending in ends[: len(own)]:
+        ranked = own.sort("cv_r", descending=descending, maintain_order=True)
+        yield role, ranked["occupation"][0]
 
 
 def _literals(values: Mapping[str, object]) -> list[pl.Expr]:

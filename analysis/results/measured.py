@@ -321,7 +321,7 @@ def _axis(measure: Measure) -> Axis:
     """
     words = words_for(measure, ",\n")
     if measure.link == "exp":
-        return Axis("value", f"{words} (log scale)", scale="log")
+        return Axis("value", f"{words} (log scale)", scale="log", level=measure.reference)
     if measure.form.endswith("f%"):
         return Axis("value", f"{words} (%)", scale="percent")
     share = measure.limits == (0, 1) or (measure.share and measure.form.endswith("%"))
@@ -395,7 +395,7 @@ def _over_training(
 def _by_group(family: Family, rows: pl.DataFrame, name: str) -> Chart:
     """The first measure of each group, at one checkpoint."""
     measure = family.measures[0]
-    table = rows.with_columns(pl.concat_str(name.split(", "), separator=", ").alias(LABEL))
+    table = rows.with_columns(_label(name.split(", "), ", "))
     words, level = words_for(measure), _reference(measure)
     tooltip = {name.capitalize(): LABEL, "Model": SERIES, words: "value", "Items": "items"}
     chart = at_checkpoint(
@@ -426,11 +426,21 @@ def _plots(
         shared[each.key if groups else each.name].append(each)
     for measure, *others in shared.values():
         rows = table.filter(pl.col("measure").is_in([measure.key, *(each.key for each in others)]))
-        name = pl.col("measure").str.strip_prefix(f"{measure.name}, ")
-        if groups:
-            name = pl.concat_str(groups, separator=" ")
+        name = pl.col("measure").str.strip_prefix(f"{measure.name}, ").alias(LABEL)
         about = replace(measure, group="") if others else measure
-        yield rows.with_columns(name.alias(LABEL)), about, LABEL if groups or others else None
+        named = rows.with_columns(_label(groups, " ") if groups else name)
+        yield named, about, LABEL if groups or others else None
+
+
+def _label(groups: Sequence[str], separator: str) -> pl.Expr:
+    """The groups of a row in words: the name of their column is before a number."""
+    words = (
+        pl.when(pl.col(name).str.contains(r"^\d+$"))
+        .then(pl.format("{} {}", pl.lit(name), pl.col(name)))
+        .otherwise(pl.col(name))
+        for name in groups
+    )
+    return pl.concat_str(words, separator=separator).alias(LABEL)
 
 
 def _curves(

@@ -99,7 +99,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("distance", "runs"): set(),
     ("lm_eval", "lm_eval"): set(),
     ("placebo", "placebo"): {"target", "placebo"},
-    ("gest", "rate"): ("rates", "run"),
+    ("gest", "measures"): ("rates", "template"),
     ("gest", "stereotypes"): ("stereotypes", "stereotype"),
     ("lambada", "measures"): ("lambada", "run"),
     ("options", "accuracy"): ("answers", "run"),

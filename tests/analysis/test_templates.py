@@ -149,9 +149,9 @@ def test_fewer_than_four_templates_are_too_few_for_an_interval(tmp_path: Path) -
     """GEST's two of causal models: the mean is that of the family's table."""
     study = gest(gest_cases.make_bank(tmp_path / "b"))
     table = study.tables["templates"].filter(run="seed1")
-    rates = study.tables["rates"].filter(run="seed1", step=8, part="rate")
+    rates = study.tables["rates"].filter(run="seed1", step=8)
     assert table["template"].to_list() == ["all", "1", "2"]
-    of_rates = dict(rates.select("template", "score").rows())
+    of_rates = dict(rates.select("template", "rate").rows())
     assert dict(table.select("template", "value").rows()) == pytest.approx(of_rates)
     whole = table.row(0, named=True)
     assert np.isnan(whole["low"])

@@ -49,7 +49,7 @@ def data(tmp_path: Path) -> Path:
 
 def scores(bank: Path) -> list[tuple[int, int, float]]:
     """Template, sentence and score, of each template."""
-    table = gest(bank).result.sentences.select("template", "sentence_id", "score")
+    table = gest(bank).tables["sentences"].select("template", "sentence_id", "score")
     each = [row for row in table.rows() if row[0] != "all"]
     for _, i, mean in table.filter(template="all").rows():
         values = [score for _, other, score in each if other == i]
@@ -309,6 +309,6 @@ def test_rates_of_languages_are_in_the_table_of_measures(tmp_path: Path, masked:
         "all": (pytest.approx((tired + s["A", 2]) / 2 - women), 5),
         "A": (pytest.approx(a), 3), "B": (pytest.approx(b), 2),
     }  # fmt: skip
-    assert set(study.charts) == {"rate", "stereotypes", "languages"}
+    assert set(study.charts) == {"measures", "by_template", "by_language", "stereotypes"}
     assert any("highest: " in str(each) for each in study.findings)
     assert {*study.tables["rates"]["language"]} == {"all", "A", "B"}

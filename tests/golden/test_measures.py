@@ -24,11 +24,6 @@ COLUMNS: dict[str, list[Column]] = {
         *with_ends("tradeoff", "performance", "performance"),
         *with_ends("tradeoff", "delta", "delta"),
     ],
-    "rates": [
-        *(("rates", old, f"{{part}}/{new}", {"template": "template"})
-          for old, new in (("score", "value"), ("low", "low"), ("from_baseline", "from_baseline"))),
-        ("stereotypes", "score", "{stereotype_id}/value", {"template": "template"}),
-    ],
     "stereotype_accuracy": [
         ("stereotype_accuracy", old, f"accuracy/{new}", {"kind": "kind", "type": "type"})
         for old, new in (("accuracy", "value"), ("low", "low"), ("from_baseline", "from_baseline"))

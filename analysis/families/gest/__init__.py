@@ -1,19 +1,20 @@
 """GEST: 16 gender stereotypes."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 from logitbank.errors import UsageError
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.gest.metric import Gest as Gest
-    from logitbank.analysis.families.gest.metric import gest_metric as gest_metric
     from logitbank.analysis.frames.banks import Banks
+    from logitbank.analysis.results.measured import Measured
     from logitbank.analysis.study import Study
 
 
@@ -27,7 +28,7 @@ def gest(
         "GEST score file, as PATH (MODEL_template-N.txt) or MODEL=PATH; repeatable.",
     ] = (),
     gold: Annotated[str | None, "GEST's file with the stereotypes, for score files."] = None,
-) -> "Study[Gest]":
+) -> "Study[Measured]":
     """Measure GEST's 16 gender stereotypes: is a man or a woman the more probable speaker.
 
     Parameters
@@ -44,23 +45,21 @@ def gest(
     Raises
     ------
     LogitbankError
-        A missing or invalid source, or what `gest_metric` refuses.
+        A missing or invalid source, or what `template_items` of its module `metric` refuses.
     """
     import polars as pl
 
     from logitbank.analysis.families.gest import metric
     from logitbank.analysis.frames.reader import read_scores
-    from logitbank.analysis.results.series import missing_sentences
-    from logitbank.analysis.results.studies import make_study
+    from logitbank.analysis.results.studies import measured_study
 
     if not banks and not predictions:
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
     files = metric.read_score_files(predictions, gold)
     sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold})] if gold else []
     scores = read_scores(banks, prompts, models, family=FAMILY)
-    result = metric.gest_metric(scores if scores.banks else None, files=files)
-    missing = missing_sentences(result.checkpoints, "version")
-    return make_study(FAMILY, result, scores, missing=missing, files=sources)
+    result = metric.measure(scores if scores.banks else None, files)
+    return measured_study(FAMILY, scores, result=result, files=sources)
 
 
 NAMES = (
@@ -73,22 +72,37 @@ ABOUT_WOMEN = 7
 """The first ones are about women."""
 ALL = "all"
 """The template that is the mean over those of a model."""
+LN10 = math.log(10)
 _NUMBERS = tuple(str(number) for number in range(1, len(NAMES) + 1))
 _WOMEN, _MEN = _NUMBERS[:ABOUT_WOMEN], _NUMBERS[ABOUT_WOMEN:]
-MEASURES = (
+_NONE = "no stereotype"
+
+
+def _published(measure: Measure, name: str, text: str = "") -> Measure:
+    """A measure in the unit of the paper, whose code exponentiates means of log10 with base e."""
+    return replace(
+        measure, name=name, text=text, form=".2f", scale=1 / LN10, link="exp", reference=1.0
+    )
+
+
+RATE = Measure(
+    name="rate", text="Stereotype rate (nats)", form="+.3f", plus=_MEN, minus=_WOMEN,
+    reference=0.0, meaning="no stereotype",
+)  # fmt: skip
+SIDES = tuple(
     Measure(
-        name="rate",
-        text="Stereotype rate, nats",
-        form="+.3f",
-        plus=_MEN,
-        minus=_WOMEN,
-        reference=0.0,
-    ),
-    Measure(name="female", text="Score of stereotypes about women, nats", form="+.3f", plus=_WOMEN),
-    Measure(name="male", text="Score of stereotypes about men, nats", form="+.3f", plus=_MEN),
-    *(Measure(name=number, plus=(number,)) for number in _NUMBERS),
+        name=name, text=f"Score of stereotypes about {whom} (nats)", form="+.3f", plus=parts
+    )
+    for name, whom, parts in (("female", "women", _WOMEN), ("male", "men", _MEN))
+)  # fmt: skip
+SCORES = tuple(
+    Measure(name="score", group=name, text="Score (nats)", form="+.3f", plus=(number,))
+    for number, name in zip(_NUMBERS, NAMES, strict=True)
 )
-"""Parts are stereotypes."""
+"""Of single stereotypes, whose numbers are the parts of items."""
+PUBLISHED_RATE = _published(RATE, "published_rate", "g_s as published")
+PUBLISHED_SIDES = tuple(_published(each, f"published_{each.name}") for each in SIDES)
+PUBLISHED_SCORES = tuple(_published(each, "published") for each in SCORES)
 
 
 FAMILY = Family(
@@ -105,18 +119,24 @@ FAMILY = Family(
         "probable the words for men and women are anyway; only the rate does not.",
     ),
     notes=(
-        "Intervals (95%) are over sentences, pointwise: they do not allow for the number of "
-        "checkpoints.",
-        "Scores are in nats. The column published has the quantity of the paper: its scores are in "
-        "log10, and its tables exponentiate their means with base e.",
+        "Intervals (95%) are over sentences, stratified by stereotype, and pointwise: they do not "
+        "allow for the number of checkpoints.",
+        "Scores are in nats. Numbers that are named published have the unit of the paper: its "
+        "scores are in log10, and its tables exponentiate their means with base e.",
     ),
     prompts=with_columns("stereotype_id", "version"),
     example="gest",
+    item="sentence",
+    cluster="English sentence",
     screen={
-        "rates": columns("template part score low high published sentences"),
-        "stereotypes": columns("template stereotype part score low high published sentences"),
+        "rates": columns("template rate rate_low rate_high published_rate female male items"),
+        "stereotypes": columns("template stereotype score score_low score_high published items"),
     },
-    measures=MEASURES[:3],
+    measures=(RATE, PUBLISHED_RATE, *SIDES),
+    views={
+        "rates": View(RATE, PUBLISHED_RATE, *SIDES, *PUBLISHED_SIDES),
+        "stereotypes": View(*SCORES, *PUBLISHED_SCORES, by="stereotype"),
+    },
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     charts=lambda result: import_module(".charts", __name__).charts(result),
     findings=lambda result: import_module(".findings", __name__).findings(result),

@@ -4,37 +4,32 @@ Frames in, frames out. Scores are in nats; those that the authors released are i
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.gest import ALL, FAMILY, MEASURES, NAMES
-from logitbank.analysis.families.gest.tables import (
+from logitbank.analysis.families.gest import (
+    ALL,
+    FAMILY,
     LN10,
-    items,
-    last_sentences,
-    rates,
-    stereotypes,
+    NAMES,
+    PUBLISHED_SCORES,
+    PUBLISHED_SIDES,
+    SCORES,
 )
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import (
-    CHECKPOINT,
-    PromptSums,
-    concat_sorted,
-)
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, PromptSums
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import measures_table
-from logitbank.errors import BankError, UsageError
+from logitbank.analysis.results.measured import Measured, of_items
+from logitbank.analysis.stats.summary import last_of_runs
+from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
 COLUMNS = ("sentence_id", "stereotype_id", "template", "version", "score_kind")
 VERSIONS = ("male", "female")
-SCORES = {
+SENTENCES = {
     "model": pl.String, "run": pl.String, "step": pl.Int64, "template": pl.Int8,
     "language": pl.String, "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
 }  # fmt: skip
@@ -42,37 +37,27 @@ SCORES = {
 if there is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gest(Result):
-    """Results of `gest_metric`. A score is ln P(male version) − ln P(female version), in nats.
+def measure(scores: Scores | None = None, files: pl.DataFrame | None = None) -> Measured:
+    """The measures of each template and of their mean, and the table `sentences`.
 
-    `published` is the quantity of the paper's tables: the exponential, with base e, of the same
-    mean of log10 scores. `template` is numbered as there, or `all`: the mean over templates.
+    Raises
+    ------
+    UsageError, BankError
+        What `template_items` refuses.
     """
-
-    measures: pl.DataFrame
-    """Every measure of the family, as `summarise` returns them."""
-    rates: pl.DataFrame
-    """Per checkpoint, template and part: of `female` and `male` stereotypes the mean of their
-    scores; `rate` is male minus female, and its `published` value is the stereotype rate g_s. With
-    intervals (95 %) over sentences. `from_baseline` is the difference from the first checkpoint of
-    the run, `baseline_step`, paired over the `common` sentences. With several languages, also per
-    `language`, and for `all` of them."""
-    stereotypes: pl.DataFrame
-    """The same for each stereotype, its number and name."""
-    sentences: pl.DataFrame
-    """Every sentence at the last checkpoint of each run: its score in nats, and in log10."""
-    checkpoints: pl.DataFrame
-    """Versions of sentences (`prompts`) that are there with all their pieces, and how many are
-    missing."""
-    settings: Mapping[str, str | int | float | bool | None]
+    items = template_items(scores, files)
+    further = (*PUBLISHED_SIDES, *SCORES, *PUBLISHED_SCORES)
+    tables = {"sentences": last_sentences(items)}
+    return of_items(FAMILY, items, tables, further=further, within=["template"])
 
 
-def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = None) -> Gest:
-    """Scores of sentences, their means by stereotype, and the stereotype rate.
+def template_items(scores: Scores | None = None, files: pl.DataFrame | None = None) -> Items:
+    """The score of each sentence in each template, and the mean over templates (`all`), in nats.
 
-    A version's log-probability is the sum over the tokens of its last word (causal models), or the
-    mean over its masked tokens. A sentence without one of its versions is in no number.
+    A score is ln P(male version) − ln P(female version). A version's log-probability is the sum
+    over the tokens of its last word (causal models), or the mean over its masked tokens. A sentence
+    without one of its versions has no value. Parts are the numbers of stereotypes; groups are the
+    template, and the language if there are several.
 
     Parameters
     ----------
@@ -85,8 +70,7 @@ def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = No
     Raises
     ------
     UsageError, BankError
-        As `Scores.map_prompts`; an unknown version or stereotype; a sentence with two scores; no
-        sentence with both versions.
+        As `Scores.map_prompts`; an unknown version or stereotype; a sentence with two scores.
 
     References
     ----------
@@ -95,43 +79,65 @@ def gest_metric(scores: Scores | None = None, *, files: pl.DataFrame | None = No
     differences; its intervals of stereotypes are bootstraps. Several languages: the mean over all
     sentences, with those of one English sentence as a cluster.
     """
-    parts, coverage = [], []
-    if files is not None:
-        counts = {"prompts": (2 * pl.len()).cast(pl.Int64), "missing": pl.lit(0, pl.Int64)}
-        parts.append(files)
-        coverage.append(files.group_by(CHECKPOINT).agg(**counts))
+    parts = [] if files is None else [files]
     if scores is not None:
         if files is not None and "language" in _columns(scores):
             raise UsageError(
                 "Score files are of English sentences, and the prompts are of several languages. "
                 "Analyse them one after the other."
             )
-        found = scores.map_prompts(
-            lambda sums: (_scores(sums), sums.coverage), *_columns(scores), family=FAMILY.name
-        )
-        parts += [of_frame for of_frame, _ in found]
-        coverage += [of_frame for _, of_frame in found]
-    sentences = gather_items(map(items, parts))
-    if np.isnan(sentences.values).all():
-        raise BankError("No sentence has scores of both versions. Extract the rest first.")
-    summary = measures_table(sentences, MEASURES, within=["template"])
-    return Gest(
-        measures=summary,
-        rates=rates(summary),
-        stereotypes=stereotypes(summary),
-        sentences=last_sentences(sentences),
-        checkpoints=concat_sorted(coverage),
-        settings={"intervals": "t, sentences stratified by stereotype, 95 %"},
-    )
+        parts += scores.map_prompts(_scores, *_columns(scores), family=FAMILY.name)
+    return gather_items(map(_items, parts))
 
 
 def read_items(source: Scores) -> Items:
     """The mean over templates of each sentence."""
-    found = source.map_prompts(
-        lambda sums: items(_scores(sums)).filter(template=ALL),
-        *_columns(source), family=FAMILY.name,
+    items = template_items(source).only(template=ALL)
+    return items.pooled("template")
+
+
+def _items(scores: pl.DataFrame) -> pl.DataFrame:
+    """Sentences by template, and the mean over templates of sentences that have every one.
+
+    `scores` are `SENTENCES`. In a file of languages, a sentence with grammatical gender has
+    template 1 alone, and any other one the others.
+    """
+    of_language = pl.col("language").is_not_null() & (pl.col("template") == 1)
+    templates = pl.col("template").n_unique().over("model", "language", of_language)
+    score = pl.col("score")
+    sentence = ["language", "sentence_id", "stereotype_id"]
+    means = (
+        scores.with_columns(templates=templates)
+        .group_by(*CHECKPOINT, *sentence, maintain_order=True)
+        .agg(score.mean(), whole=(score.count() == pl.col("templates").first()))
+    )
+    means = means.select(
+        *CHECKPOINT, *sentence, score=pl.when("whole").then("score"), template=pl.lit(ALL)
+    )
+    both = pl.concat(
+        [scores.select(pl.col(name).cast(dtype) for name, dtype in means.schema.items()), means]
+    )
+    several = ["language"] if both["language"].count() else []
+    return both.select(
+        *CHECKPOINT, "template", *several, part=pl.col("stereotype_id").cast(pl.String),
+        item="sentence_id", value="score",
     )  # fmt: skip
-    return gather_items(part.drop("template") for part in found)
+
+
+def last_sentences(items: Items) -> pl.DataFrame:
+    """Every sentence at the last checkpoint of each run: its score in nats, and in log10."""
+    numbers = {"sentence_id": "item", "stereotype_id": "part"}
+    rows = items.rows(last_of_runs(items)).with_columns(
+        pl.col(column).cast(pl.Int64).alias(name) for name, column in numbers.items()
+    )
+    order = [*CHECKPOINT, pl.col("template").cast(pl.Int64, strict=False), "sentence_id"]
+    return rows.sort(order, nulls_last=[*[True] * 3, False, True]).select(
+        *CHECKPOINT, *items.groups, "sentence_id", "stereotype_id",
+        stereotype=pl.col("stereotype_id").replace_strict(
+            range(1, len(NAMES) + 1), NAMES, return_dtype=pl.String
+        ),
+        score="value", log10=pl.col("value") / LN10,
+    )  # fmt: skip
 
 
 def _columns(source: Scores) -> tuple[str, ...]:
@@ -142,13 +148,13 @@ def _columns(source: Scores) -> tuple[str, ...]:
 
 
 def _scores(prompts: PromptSums) -> pl.DataFrame:
-    """The scores of sentences as `SCORES`; null without one of both versions."""
+    """The scores of sentences as `SENTENCES`; null without one of both versions."""
     rows = prompts.all_rows
     for name, valid in (("version", VERSIONS), ("stereotype_id", range(1, len(NAMES) + 1))):
         invalid = rows.filter(~pl.col(name).is_in(list(valid)).fill_null(False))
         _refuse(invalid, f"{{{name}}} is an invalid {name}")
     mean = pl.when(pl.col("score_kind") == "masked").then(pl.col("pieces")).otherwise(1)
-    key = [name for name in SCORES if name != "score"]
+    key = [name for name in SENTENCES if name != "score"]
     if "language" not in rows.columns:
         rows = rows.with_columns(language=pl.lit(None, pl.String))
     logprobs = rows.with_columns(pl.col("logprob") / mean)
@@ -158,7 +164,7 @@ def _scores(prompts: PromptSums) -> pl.DataFrame:
         maintain_order="left_right",
     )  # fmt: skip
     scores = both.with_columns(score=pl.col("logprob") - pl.col("logprob_female"))
-    return scores.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
+    return scores.select(pl.col(name).cast(dtype) for name, dtype in SENTENCES.items())
 
 
 def _refuse(invalid: pl.DataFrame, problem: str) -> None:
@@ -215,4 +221,4 @@ def _read_score_file(text: str, stereotypes: pl.Series) -> pl.DataFrame:
         "template": int(match[2]) + 1, "language": None, "sentence_id": range(len(log10)),
         "stereotype_id": stereotypes, "score": log10 * LN10,
     }  # fmt: skip
-    return pl.DataFrame(columns, schema=SCORES)
+    return pl.DataFrame(columns, schema=SENTENCES)

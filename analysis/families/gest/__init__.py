@@ -130,7 +130,7 @@ FAMILY = Family(
     cluster="English sentence",
     screen={
         "rates": columns("template rate rate_low rate_high published_rate female male items"),
-        "stereotypes": columns("template stereotype score score_low score_high published items"),
+        "stereotypes": columns("template stereotype score published score_low score_high items"),
     },
     measures=(RATE, PUBLISHED_RATE, *SIDES),
     views={

@@ -72,14 +72,17 @@ class Items(NamedTuple):
         same = self.axes.select(same_as(columns, columns)).to_series()
         return self.chosen(same.arg_true().to_numpy().astype(np.int64))
 
-    def by_group(self) -> Iterator[tuple[dict[str, str], Codes]]:
-        """Each combination of groups, and the numbers of its items."""
-        numbers = np.arange(len(self.axes))
-        if not self.groups:
+    def by_group(self, *pooled: str) -> Iterator[tuple[dict[str, str], Codes]]:
+        """Each combination of groups without `pooled`, and the sorted numbers of its items."""
+        axes, numbers = self.axes.drop(pooled), np.arange(len(self.axes))
+        if pooled:
+            axes = axes[numbers := _order(axes)]
+        groups = [name for name in self.groups if name not in pooled]
+        if not groups:
             yield {}, numbers
             return
-        heads = self.axes.select(self.groups).unique(maintain_order=True)
-        codes = _numbers(self.axes, heads)
+        heads = axes.select(groups).unique(maintain_order=True)
+        codes = _numbers(axes, heads)
         for at, group in enumerate(heads.iter_rows(named=True)):
             yield group, numbers[codes == at]
 
@@ -92,6 +95,18 @@ class Items(NamedTuple):
     def at(self, rows: Codes) -> "Items":
         """The items at the checkpoints with these numbers."""
         return self._replace(checkpoints=self.checkpoints[rows], values=self.values[rows])
+
+    def values_of(self, axes: pl.DataFrame) -> Floats:
+        """(c, p) the values of the items that other axes name, NaN where there is none."""
+        if axes.equals(self.axes):
+            return self.values
+        found = axes.join(
+            self.axes.with_row_index("at"), on=axes.columns, how="left", nulls_equal=True,
+            maintain_order="left",
+        )["at"]  # fmt: skip
+        values = np.full((len(self.values), len(axes)), np.nan)
+        values[:, found.is_not_null().to_numpy()] = self.values[:, found.drop_nulls().to_numpy()]
+        return values
 
     def renamed(self, models: Mapping[str, str], runs: Mapping[str, str]) -> "Items":
         """The items of these models and runs, under their new names."""

@@ -4,7 +4,7 @@ There are two kinds of interval: t for means and functions of means, and Wilson'
 whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from logitbank.analysis.frames.codes import Codes
-from logitbank.analysis.frames.expressions import Floats
+from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.items import Flags, Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, t_quantile, with_enough
@@ -405,7 +405,7 @@ def degrees_of_freedom(loads: Floats, strata: Codes) -> Floats:
     """
     traces, squares = np.zeros((2, len(loads)))
     for stratum in np.unique(strata):
-        own = loads[:, strata == stratum]
+        own = np.ascontiguousarray(loads[:, strata == stratum])  # for any number, as in `_own`
         total = own.sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = own / total[:, None]
@@ -434,6 +434,7 @@ def _skewness(influence: Floats, clusters: Codes) -> Floats:
 
 def _sum_present(values: Floats) -> Floats:
     """Sum along the last axis without NaN; NaN if there is nothing else."""
+    values = np.ascontiguousarray(values)  # so that sums of any number are equal
     return np.where(np.isnan(values).all(axis=-1), np.nan, np.nansum(values, axis=-1))
 
 
@@ -449,10 +450,13 @@ def _components(linked: Flags) -> Codes:
 
 
 def first_of_runs(items: Items) -> Codes:
-    """(c,) the number of the first checkpoint with a value, of each one's model and run."""
+    """(c,) the number of the first checkpoint with a value, of each one's model and run.
+
+    Checkpoints before it have their own.
+    """
     first = pl.col("at").filter("scored").first().over("model", "run")
     rows = items.checkpoints.with_row_index("at").with_columns(scored=items.scored)
-    numbers = rows.select(pl.coalesce(first, "at"))
+    numbers = rows.select(pl.min_horizontal(first, "at"))
     return numbers.to_series().to_numpy().astype(np.int64)
 
 
@@ -461,6 +465,140 @@ def last_of_runs(items: Items) -> Codes:
     rows = items.checkpoints.with_row_index("at").filter(items.scored)
     last = rows.group_by("model", "run", maintain_order=True).last()["at"]
     return last.to_numpy().astype(np.int64)
+
+
+class _Designed(NamedTuple):
+    """A measure of some items."""
+
+    measure: Measure
+    design: Design
+    sides: Sequence[Design]
+    """Those of a difference of shares."""
+
+
+class _Group(NamedTuple):
+    """A combination of groups: its items, and the measures that have one."""
+
+    names: Mapping[str, str]
+    which: Codes
+    measures: Sequence[_Designed]
+
+
+class _Baselines(NamedTuple):
+    """The checkpoints from which changes of c checkpoints are measured."""
+
+    items: Items
+    numbers: Codes
+    """(c,) which of these."""
+    itself: Flags
+    """(c,) whether a checkpoint is its own."""
+
+
+class Summary:
+    """`summarise` of items that are added a few checkpoints at a time.
+
+    Memory does not grow with the number of checkpoints: of those before, only the one is kept from
+    which changes of the last run are measured. Items are added in the order of models, runs and
+    steps, and each time with all that a model is expected to have.
+
+    Parameters
+    ----------
+    measures, changes
+        As for `summarise`.
+    within
+        If given, also summarise all items together, as the first group, `ALL`. Items of different
+        groups of these columns stay apart.
+
+    Examples
+    --------
+    >>> from logitbank.analysis.frames.items import gather_items
+    >>> rows = pl.DataFrame({"model": "m", "run": "", "step": [0, 8], "item": "a", "value": 0.5})
+    >>> summary = Summary([Measure(name="x")])
+    >>> for step in rows["step"]:
+    ...     summary.add(gather_items([rows.filter(step=step)]))
+    >>> summary.table()["baseline_step"].to_list()
+    [0, 0]
+    """
+
+    def __init__(
+        self,
+        measures: Sequence[Measure],
+        *,
+        changes: bool = True,
+        within: Sequence[str] | None = None,
+    ) -> None:
+        self._measures, self._changes, self._within = measures, changes, within
+        self._axes: pl.DataFrame | None = None
+        self._names = list[str]()
+        self._groups = list[_Group]()
+        self._tables = list[pl.DataFrame]()
+        self._first: dict[tuple[str, ...], Items] = {}
+        """The first checkpoint with a value of the last run, by group."""
+
+    def add(self, items: Items) -> None:
+        """Summarise the items at their checkpoints."""
+        if self._axes is None or not self._axes.equals(items.axes):
+            self._axes, self._names = items.axes, items.groups
+            self._groups = [
+                _Group(names, which, [*_designed(items.axes[which], self._measures)])
+                for names, which in self._divided(items)
+            ]
+        for group in self._groups:
+            own = items.chosen(group.which) if items.groups else items  # no copy of all values
+            baselines = self._baselines(tuple(group.names.values()), own)
+            expected = np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool)
+            for each in group.measures:
+                table = items.checkpoints.with_columns(
+                    **{name: pl.lit(value, pl.String) for name, value in group.names.items()},
+                    measure=pl.lit(each.measure.key),
+                    **_measured(own.values, each, baselines if self._changes else None),
+                    missing=pl.Series(each.design.missing(own)),
+                    baseline_step=baselines.items.checkpoints["step"].gather(baselines.numbers),
+                )
+                self._tables.append(table.filter(pl.Series(expected)))
+
+    def _divided(self, items: Items) -> Iterator[tuple[dict[str, str], Codes]]:
+        """Each group and the numbers of its items; first that of all together, if it is asked."""
+        within = items.groups if self._within is None else self._within
+        pooled = [name for name in items.groups if name not in within]
+        if pooled and ALL not in items.axes[pooled[0]]:
+            for names, which in items.by_group(*pooled):
+                yield dict.fromkeys(pooled, ALL) | names, which
+        yield from items.by_group()
+
+    def _baselines(self, group: tuple[str, ...], items: Items) -> _Baselines:
+        """The first checkpoint with a value of each run, perhaps one that was added before."""
+        found, numbers = items, first_of_runs(items)
+        itself = numbers == np.arange(len(numbers))
+        if (first := self._first.pop(group, None)) is not None:
+            rows, numbers = np.unique(numbers, return_inverse=True)  # no copy of all values
+            found = items.at(rows)
+            found = found._replace(
+                checkpoints=pl.concat([found.checkpoints, first.checkpoints]),
+                values=np.concatenate([found.values, first.values_of(items.axes)]),
+            )
+            run = same_as(first.checkpoints.row(0, named=True), ("model", "run"))
+            later = items.checkpoints.select(run).to_series().to_numpy()
+            numbers, itself = np.where(later, len(rows), numbers), itself & ~later
+        if (last := found.at(numbers[-1:])).scored.any():
+            self._first[group] = last
+        return _Baselines(found, numbers, itself)
+
+    def table(self) -> pl.DataFrame:
+        """The measures at all checkpoints, as of `summarise`."""
+        schema = _schema(self._names)
+        table = pl.concat([pl.DataFrame(schema=schema), *self._tables], how="diagonal")
+        return table.sort(CHECKPOINT, nulls_last=True, maintain_order=True).select(*schema)
+
+
+def _designed(axes: pl.DataFrame, measures: Sequence[Measure]) -> Iterator[_Designed]:
+    """The measures that have an item."""
+    for measure in measures:
+        design = Design(axes, measure)
+        if len(design.which):
+            sides = (measure.plus, measure.minus) if measure.share and measure.minus else ()
+            of_sides = [Design(axes, replace(measure, plus=side, minus=())) for side in sides]
+            yield _Designed(measure, design, of_sides)
 
 
 def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True) -> pl.DataFrame:
@@ -477,33 +615,9 @@ def summarise(items: Items, measures: Sequence[Measure], *, changes: bool = True
     the `common` clusters. Sorted by checkpoint, then by group in the order of the alphabet, then by
     measure in the order given.
     """
-    tables = [pl.DataFrame(schema={**_schema(items), "at": pl.Int32})]
-    for group, which in items.by_group():
-        own = items.chosen(which) if items.groups else items  # no copy of all values
-        first = first_of_runs(own)
-        expected = np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool)
-        for at, measure in enumerate(measures):
-            design = Design(own.axes, measure)
-            if not len(design.which):
-                continue
-            sides = [
-                Design(own.axes, replace(measure, plus=side, minus=()))
-                for side in (measure.plus, measure.minus)
-                if measure.share and measure.minus
-            ]
-            row = _measured(own.values, first, design, sides, measure, changes=changes)
-            table = items.checkpoints.with_columns(
-                **{name: pl.lit(value, pl.String) for name, value in group.items()},
-                measure=pl.lit(measure.key),
-                **row,
-                missing=pl.Series(design.missing(own)),
-                baseline_step=items.checkpoints["step"].gather(first),
-                at=pl.lit(at),
-            )
-            tables.append(table.filter(pl.Series(expected)))
-    whole = pl.concat(tables, how="diagonal_relaxed")
-    keys = [*CHECKPOINT, *items.groups, "at"]
-    return whole.sort(keys, nulls_last=True).select(*_schema(items))
+    summary = Summary(measures, changes=changes)
+    summary.add(items)
+    return summary.table()
 
 
 def measures_table(
@@ -513,14 +627,9 @@ def measures_table(
 
     Items of different groups of `within` stay apart.
     """
-    table = summarise(items, measures)
-    pooled = [name for name in items.groups if name not in within]
-    if not pooled or ALL in items.axes[pooled[0]]:
-        return table
-    whole = summarise(items.pooled(*pooled), measures)
-    whole = whole.with_columns(**dict.fromkeys(pooled, pl.lit(ALL))).select(table.columns)
-    rows = pl.concat([whole, table])
-    return rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    summary = Summary(measures, within=within)
+    summary.add(items)
+    return summary.table()
 
 
 def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.DataFrame:
@@ -529,7 +638,7 @@ def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Da
     Columns model, run, step, groups, measure, low, high, items. NaN for measures with a link.
     """
     keys = [*CHECKPOINT, *a.groups, "measure"]
-    schema = {name: dtype for name, dtype in _schema(a).items() if name in keys}
+    schema = {name: dtype for name, dtype in _schema(a.groups).items() if name in keys}
     tables = [pl.DataFrame(schema={**schema, "low": pl.Float64, "high": pl.Float64})]
     for group, which in a.by_group():
         axes, rows = a.axes[which], np.arange(len(a.checkpoints))
@@ -562,29 +671,21 @@ def difference_table(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Data
     return table.select(*keys, "a", "b", difference, "low", "high", "items")
 
 
-def _schema(items: Items) -> pl.Schema:
+def _schema(groups: Sequence[str]) -> pl.Schema:
     floats = ("value", "stderr", "low", "high")
     return pl.Schema({
         "model": pl.String, "run": pl.String, "step": pl.Int64,
-        **dict.fromkeys(items.groups, pl.String), "measure": pl.String,
+        **dict.fromkeys(groups, pl.String), "measure": pl.String,
         **dict.fromkeys(floats, pl.Float64), "skewed": pl.Boolean, "sd": pl.Float64,
         **dict.fromkeys(("items", "clusters", "missing"), pl.Int64), **BASELINE,
     })  # fmt: skip
 
 
 def _measured(
-    values: Floats,
-    first: Codes,
-    design: Design,
-    sides: Sequence[Design],
-    measure: Measure,
-    *,
-    changes: bool,
+    values: Floats, designed: _Designed, baselines: _Baselines | None
 ) -> dict[str, pl.Series]:
-    """The columns of a measure, from value to common.
-
-    `sides` are those of a difference of shares.
-    """
+    """The columns of a measure of items, from value to common."""
+    measure, design, sides = designed
     now = design.estimates(values)
     interval = now.t_interval
     if measure.share and measure.minus:
@@ -604,21 +705,20 @@ def _measured(
         "high": np.fmax(low, high), "skewed": skewed & (not measure.share),
         "sd": measure.scale * now.sd, "items": now.items, "clusters": now.clusters,
     }  # fmt: skip
-    if not changes:
+    if baselines is None:
         unknown = dict.fromkeys(BASELINE, np.full(len(values), np.nan))
         columns |= unknown | {"common": np.zeros(len(values), np.int64)}
         return {name: pl.Series(each) for name, each in columns.items() if name != "baseline_step"}
-    change = design.estimates(values, first)
+    change = design.estimates(values, baselines.numbers, baselines.items.values)
     columns["common"] = change.items
     moved = _change_interval(change, measure)
-    itself = first == np.arange(len(first))
     differences = {
         "from_baseline": change.value, "from_baseline_low": moved.low,
         "from_baseline_high": moved.high,
     }  # fmt: skip
     for name, each in differences.items():
         scale = np.nan if measure.link else 1 if name.endswith(("low", "high")) else measure.scale
-        columns[name] = np.where(itself, np.nan, scale * each)
+        columns[name] = np.where(baselines.itself, np.nan, scale * each)
     return {name: pl.Series(each) for name, each in columns.items()}
 
 

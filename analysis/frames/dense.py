@@ -6,6 +6,7 @@ tokens of an option; the arrays of WinoBias are cells of tokens.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,7 +137,7 @@ class Dense:
     def __init__(
         self, batches: Batches, columns: Sequence[str], of_prompts: Sequence[str] | None = None
     ) -> None:
-        self._batches, self._columns = batches.parts, columns
+        self._batches, self._columns = [*batches.parts], columns
         sets = {id(one): one for batch in batches.parts for one in batch.scores}
         self.layouts = layouts([*sets.values()], of_prompts)
         """The layout of each model."""
@@ -145,6 +146,18 @@ class Dense:
     def checkpoints(self) -> list[Place]:
         """Model, run and step of all checkpoints, in order, with or without scores."""
         return [place for batch in self._batches for place in batch.places]
+
+    def divided(self, most: int) -> "Iterator[Dense]":
+        """The same of at most so many checkpoints at a time, unless a batch has more."""
+        part = copy(self)
+        part._batches = []
+        for batch in self._batches:
+            if part._batches and len(part.checkpoints) + len(batch.places) > most:
+                yield part
+                part = copy(part)
+                part._batches = []
+            part._batches.append(batch)
+        yield part
 
     def __iter__(self) -> Iterator[TokenScores]:
         for batch in self._batches:

@@ -3,7 +3,7 @@
 Fairness, stereotype accuracy and a trade-off are numbers of the same answers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -48,6 +48,8 @@ QUANTITIES = (*JSD_P, "rank", "top", "first")
 """Quantities of an item; `top` and `first`: the answer is the only maximum of the vocabulary, and
 of the options."""
 _CHECKPOINTS = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+VALUES = 4_000_000
+"""Values of a block of checkpoints: 32 MB."""
 PREFERS = "prefers"
 """1 if the gender of the stereotype has the greater logit, ½ for a tie, else 0: of pro-stereotyped
 prompts about the referred occupation."""
@@ -251,10 +253,20 @@ def read_winobias(scores: Scores) -> Answers:
         As `cells_of`; or there is no score, a score is not finite, or a prompt has scores of some
         of its options only.
     """
-    return scores.cached("winobias", lambda: _read(scores))
+    return scores.cached("winobias", lambda: next(_read(scores, None)))
 
 
-def _read(scores: Scores) -> Answers:
+def answer_blocks(scores: Scores) -> Iterator[Answers]:
+    """The answers of a few checkpoints at a time, in the order of each run; errors as above.
+
+    Those of all at once if other analyses share them, or of two models, which are compared prompt
+    by prompt.
+    """
+    return iter([read_winobias(scores)]) if scores.cache.shared else _read(scores, VALUES)
+
+
+def _read(scores: Scores, values_at_once: int | None) -> Iterator[Answers]:
+    """The answers of as many checkpoints as have so many values; of all if None."""
     known = scores.columns
     stereotypes = known.issuperset(GENDER_COLUMNS)
     reader = scores.dense(
@@ -268,32 +280,42 @@ def _read(scores: Scores) -> Answers:
     axes = pl.concat(
         table[numbers[own]].select("order", "cluster", "item", part=pl.lit(name))
         for name, own in parts.items()
-    )
+    ).select(PARTS)
     ends = np.cumsum([len(numbers[own]) for own in parts.values()]).tolist()
     columns = {name: slice(*pair) for name, pair in zip(parts, pairwise([0, *ends]), strict=True)}
-    checkpoints = pl.DataFrame(reader.checkpoints, schema=_CHECKPOINTS, orient="row")
-    values = np.empty((len(checkpoints), len(axes)))
-    counts = np.zeros((2, len(checkpoints), len(LABELS)), np.int64)
-    scored = np.zeros(len(checkpoints), bool)
-    stop = 0
-    for read in reader:
-        rows = slice(stop, stop := stop + len(read.steps))
-        arrays, present = _arrays(read, tokens[read.model], cells)
-        scored[rows] = present.any(axis=1)
-        for name, own in parts.items():
-            part = values[rows, columns[name]]
-            part[:] = arrays[name.partition(" | ")[0]][:, own]
-            part[~present[:, own]] = np.nan
-        for flag, of_flag in zip(("tied", "inexact"), counts, strict=True):
-            flags = arrays[flag] & present
-            of_flag[rows] = np.stack([flags[:, own].sum(axis=1) for own in cells.of_gold], axis=1)
-    if not scored.any():
-        raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
     expected = {model: _expected(at, parts) for model, at in tokens.items()}
-    items = Items(checkpoints, axes.select(PARTS), values, expected)
-    if not scored.all():
-        items, counts = items.at(np.flatnonzero(scored)), counts[:, scored]
-    return Answers(items, cells, columns, *counts)
+    at_once = len(reader.checkpoints)
+    if values_at_once is not None and len(tokens) != 2:
+        at_once = values_at_once // max(1, len(axes))
+    some = False
+    for block in reader.divided(at_once):
+        checkpoints = pl.DataFrame(block.checkpoints, schema=_CHECKPOINTS, orient="row")
+        values = np.empty((len(checkpoints), len(axes)))
+        counts = np.zeros((2, len(checkpoints), len(LABELS)), np.int64)
+        scored = np.zeros(len(checkpoints), bool)
+        stop = 0
+        for read in block:
+            rows = slice(stop, stop := stop + len(read.steps))
+            arrays, present = _arrays(read, tokens[read.model], cells)
+            scored[rows] = present.any(axis=1)
+            whole = bool(present.all())
+            for name, own in parts.items():
+                part = values[rows, columns[name]]
+                part[:] = arrays[name.partition(" | ")[0]][:, own]
+                if not whole:
+                    part[~present[:, own]] = np.nan
+            for flag, of_flag in zip(("tied", "inexact"), counts, strict=True):
+                flags = arrays[flag] & present
+                sums = [flags[:, own].sum(axis=1) for own in cells.of_gold]
+                of_flag[rows] = np.stack(sums, axis=1)
+        items = Items(checkpoints, axes, values, expected)
+        if not scored.all():
+            items, counts = items.at(np.flatnonzero(scored)), counts[:, scored]
+        if scored.any():
+            some = True
+            yield Answers(items, cells, columns, *counts)
+    if not some:
+        raise NoRowsError("The scan has no scores. Run `logitbank extract` first.")
 
 
 def _parts(cells: Cells, *, stereotypes: bool) -> dict[str, slice | Codes]:

@@ -42,14 +42,15 @@ T = TypeVar("T")
 class ScanCache:
     """Values by key, each computed by the first analysis that needs it.
 
-    A report passes one cache to every analysis.
+    A report passes one cache to every analysis. One that no other analysis has is not `shared`.
 
     >>> cache = ScanCache()
     >>> cache.get("gap", lambda: 1), cache.get("gap", lambda: 2)
     (1, 1)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = True) -> None:
+        self.shared = shared
         self._values: dict[Hashable, object] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -69,7 +70,7 @@ class Scores:
     """The prompt sets that are analysed together."""
     models: Sequence[str] | None = None
     """Only these models; all if None."""
-    cache: ScanCache = field(default_factory=ScanCache)
+    cache: ScanCache = field(default_factory=lambda: ScanCache(shared=False))
     steps: Collection[int | None] | None = None
     """Only these steps; all if None."""
     where: tuple[str, str] | None = None
@@ -271,7 +272,7 @@ def read_scores(
     tables = [open_bank(each, prompts=[]) for each in listed_banks(banks)]
     sets = _chosen(tables, requested, family)
     opened = open_banks(banks, models=models, prompts=sets, rows=rows)
-    return Scores(opened, sets, models, cache or ScanCache(), steps)
+    return Scores(opened, sets, models, cache or ScanCache(shared=False), steps)
 
 
 def _chosen(

@@ -1,5 +1,6 @@
 """Bootstrap resamples of clusters, and their intervals."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +28,12 @@ class Interval(NamedTuple):
     high: Floats
 
 
+@lru_cache(maxsize=1)
 def cluster_counts(k: int, *, resamples: int, seed: int) -> Floats:
     """Number of draws of each of k clusters in each bootstrap resample, (b, k) float64.
 
-    In each resample, k clusters are drawn with replacement. It depends only on the seed.
+    In each resample, k clusters are drawn with replacement. It depends only on the seed. The last
+    ones are kept for the next checkpoints: do not change them.
 
     >>> set(cluster_counts(3, resamples=4, seed=0).sum(axis=1).tolist())
     {3.0}

@@ -33,6 +33,7 @@ BASELINE = {
     "common": pl.Int64,
 }
 """The change from the first checkpoint of a run, in tables."""
+_CHANGES = ("from_baseline", "from_baseline_low", "from_baseline_high")
 SKEWED = 10
 """An interval of fewer clusters than so many times their squared skewness is likely too short. Of
 20 log-normal values (σ = 2), t covers the mean in 63%. Cochran 1977, Sampling Techniques, 2.15, has
@@ -543,19 +544,27 @@ class Summary:
                 _Group(names, which, [*_designed(items.axes[which], self._measures)])
                 for names, which in self._divided(items)
             ]
-        for group in self._groups:
-            own = items.chosen(group.which) if items.groups else items  # no copy of all values
-            baselines = self._baselines(tuple(group.names.values()), own)
-            expected = np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool)
-            for each in group.measures:
-                table = items.checkpoints.with_columns(
-                    **{name: pl.lit(value, pl.String) for name, value in group.names.items()},
-                    measure=pl.lit(each.measure.key),
-                    **_measured(own.values, each, baselines if self._changes else None),
-                    missing=pl.Series(each.design.missing(own)),
-                    baseline_step=baselines.items.checkpoints["step"].gather(baselines.numbers),
-                )
-                self._tables.append(table.filter(pl.Series(expected)))
+        rows = [row for group in self._groups for row in self._rows(items, group)]
+        if rows:
+            about, columns = pl.concat(each for each, _ in rows), [each for _, each in rows]
+            joined = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+            self._tables.append(about.with_columns(**joined).filter("expected"))
+
+    def _rows(
+        self, items: Items, group: _Group
+    ) -> Iterator[tuple[pl.DataFrame, dict[str, NDArray[Any]]]]:
+        """What the rows of each measure are about, and the numbers in them."""
+        own = items.chosen(group.which) if items.groups else items  # no copy of all values
+        baselines = self._baselines(tuple(group.names.values()), own)
+        about = own.checkpoints.with_columns(
+            **{name: pl.lit(value, pl.String) for name, value in group.names.items()},
+            baseline_step=baselines.items.checkpoints["step"].gather(baselines.numbers),
+            expected=np.array([own.expected[m].any() for m in own.checkpoints["model"]], bool),
+        )
+        for each in group.measures:
+            numbers = _measured(own.values, each, baselines if self._changes else None)
+            named = about.with_columns(measure=pl.lit(each.measure.key))
+            yield named, {**numbers, "missing": each.design.missing(own)}
 
     def _divided(self, items: Items) -> Iterator[tuple[dict[str, str], Codes]]:
         """Each group and the numbers of its items; first that of all together, if it is asked."""
@@ -683,7 +692,7 @@ def _schema(groups: Sequence[str]) -> pl.Schema:
 
 def _measured(
     values: Floats, designed: _Designed, baselines: _Baselines | None
-) -> dict[str, pl.Series]:
+) -> dict[str, NDArray[Any]]:
     """The columns of a measure of items, from value to common."""
     measure, design, sides = designed
     now = design.estimates(values)
@@ -706,20 +715,15 @@ def _measured(
         "sd": measure.scale * now.sd, "items": now.items, "clusters": now.clusters,
     }  # fmt: skip
     if baselines is None:
-        unknown = dict.fromkeys(BASELINE, np.full(len(values), np.nan))
-        columns |= unknown | {"common": np.zeros(len(values), np.int64)}
-        return {name: pl.Series(each) for name, each in columns.items() if name != "baseline_step"}
+        unknown = dict.fromkeys(_CHANGES, np.full(len(values), np.nan))
+        return {**columns, **unknown, "common": np.zeros(len(values), np.int64)}
     change = design.estimates(values, baselines.numbers, baselines.items.values)
     columns["common"] = change.items
     moved = _change_interval(change, measure)
-    differences = {
-        "from_baseline": change.value, "from_baseline_low": moved.low,
-        "from_baseline_high": moved.high,
-    }  # fmt: skip
-    for name, each in differences.items():
+    for name, each in zip(_CHANGES, (change.value, moved.low, moved.high), strict=True):
         scale = np.nan if measure.link else 1 if name.endswith(("low", "high")) else measure.scale
         columns[name] = np.where(baselines.itself, np.nan, scale * each)
-    return {name: pl.Series(each) for name, each in columns.items()}
+    return columns
 
 
 def _change_interval(change: Estimate, measure: Measure) -> Interval:

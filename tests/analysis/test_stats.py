@@ -108,8 +108,8 @@ def test_a_missing_observation_is_left_out():
 def test_clusters_are_drawn_by_seed():
     counts = cluster_counts(3, resamples=50, seed=7)
     assert (counts.sum(axis=1) == 3).all()
-    assert (counts == cluster_counts(3, resamples=50, seed=7)).all()
     assert (counts != cluster_counts(3, resamples=50, seed=8)).any()
+    assert (counts == cluster_counts(3, resamples=50, seed=7)).all()
 
 
 def test_bootstrap_mean_weighs_prompts_by_their_counts():

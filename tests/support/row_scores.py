@@ -1,6 +1,7 @@
 """Scores of rows that a test wrote by hand, as the reader gives those of a bank."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -68,6 +69,12 @@ class RowTokens:
             for model, run in runs
             for step in in_order({*rows.filter(model=model, run=run)["step"]})
         ]
+
+    def divided(self, most: int) -> "Iterator[RowTokens]":
+        for start in range(0, len(self.checkpoints), most):
+            part = copy(self)
+            part.checkpoints = self.checkpoints[start : start + most]
+            yield part
 
     def __iter__(self) -> Iterator[TokenScores]:
         logprob = pl.col("logprob") if "logprob" in self._rows.columns else pl.col("logit") - 50.0

@@ -18,21 +18,30 @@ from logitbank.analysis.families.fairness import (
     THREE_WAY,
 )
 from logitbank.analysis.families.fairness.tables import (
+    PARTS,
+    RANK_DIFFERENCE,
     SEED,
     change_table,
     count_table,
     gap_changes,
+    gap_draws,
+    gender_results,
     gender_tests,
     jsd_table,
     model_tests,
 )
-from logitbank.analysis.frames.gender_answers import LABELS, has_genders, read_winobias
+from logitbank.analysis.frames.gender_answers import (
+    LABELS,
+    answer_blocks,
+    has_genders,
+    read_winobias,
+)
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure, View
-from logitbank.analysis.stats.summary import ALL, measures_table
+from logitbank.analysis.stats.summary import ALL, Summary, measures_table
 from logitbank.errors import UsageError
 
 SPECIFIED = {
@@ -107,17 +116,28 @@ def fairness_metric(scores: Scores, *, bootstrap: int = 1000) -> Fairness:
     """
     if bootstrap < 0:
         raise UsageError(f"bootstrap {bootstrap} is negative: use 0 or more resamples.")
-    answers = read_winobias(scores.of(scores.sets[0]))
-    measures = measures_table(answers.items, FAMILY.measures)
-    gap = Fairness.gap.of(measures)
+    measures = Summary(FAMILY.measures)
+    ranks = Summary([RANK_DIFFERENCE])
+    parts = Summary([*PARTS.values()], changes=False)
+    checkpoints, counts, draws, tests = [], [], [], []
+    for answers in answer_blocks(scores.of(scores.sets[0])):
+        for summary in (measures, ranks, parts):
+            summary.add(answers.items)
+        checkpoints.append(answers.items.checkpoints)
+        counts.append(count_table(answers))
+        draws.append(gap_draws(answers, bootstrap))
+        tests.append(gender_results(answers))
+    table = measures.table()
+    gap = Fairness.gap.of(table)
+    means = {"jsd_p": gap.rename({"delta": "value"}), "average_rank": ranks.table()}
     return Fairness(
-        measures=measures,
-        jsd_parts=jsd_table(answers.items),
+        measures=table,
+        jsd_parts=jsd_table(parts.table()),
         change=change_table(gap),
-        tests=gender_tests(answers, gap),
-        comparison=model_tests(answers),
-        change_points=gap_changes(answers, gap, bootstrap),
-        counts=count_table(answers),
+        tests=gender_tests(pl.concat(checkpoints), tests, means),
+        comparison=model_tests(answers, whole=len(tests) == 1),
+        change_points=gap_changes(draws, gap),
+        counts=pl.concat(counts).sort(CHECKPOINT, nulls_last=True, maintain_order=True),
         settings={"bootstrap": bootstrap, "seed": SEED},
         specified=specified_table(scores.of(*asked)) if (asked := scores.sets[1:]) else None,
     )

@@ -1,6 +1,6 @@
 """What the paper needs beyond the measures: parts of JSD-P, changes, tests, and counts of ties."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, bootstrap_means,
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.significance import (
     SIGNIFICANCE,
+    TestResult,
     benjamini_hochberg,
     mann_whitney,
     mean_present,
@@ -54,24 +55,23 @@ PARTS = {
 """JSD-P of each option for each correct answer."""
 
 
-def jsd_table(items: Items, pairs: Sequence[tuple[str, str]] = (*PARTS,)) -> pl.DataFrame:
-    """Mean JSD-P of options over the prompts of gold options; `pairs` have a gold and an option."""
-    rows = summarise(items, [PARTS[pair] for pair in pairs], changes=False)
-    names = {PARTS[pair].key: pair for pair in pairs}
+def jsd_table(summary: pl.DataFrame) -> pl.DataFrame:
+    """Mean JSD-P of options over the prompts of gold options, from a summary of `PARTS`."""
+    pairs = {measure.key: pair for pair, measure in PARTS.items()}
     columns = {
-        name: pl.col("measure").replace_strict({k: v[at] for k, v in names.items()})
+        name: pl.col("measure").replace_strict({k: v[at] for k, v in pairs.items()})
         for at, name in enumerate(("gold", "option"))
     }
-    return rows.select(
+    return summary.select(
         *CHECKPOINT, **columns, jsd_p="value", jsd_p_nats=HALF_LN2 * pl.col("value"),
-    ).hstack(rows.select("sd", "low", "high", "items", "clusters", "missing"))  # fmt: skip
+    ).hstack(summary.select("sd", "low", "high", "items", "clusters", "missing"))  # fmt: skip
 
 
 def answer_jsd_p(items: Items) -> pl.DataFrame:
     """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
-    table = jsd_table(items, [(gold, gold) for gold in LABELS[:2]])
-    return table.select(*CHECKPOINT, "low", "high", group="gold", value="jsd_p").select(
-        *CHECKPOINT, "group", "value", "low", "high"
+    table = summarise(items, [PARTS[gold, gold] for gold in LABELS[:2]], changes=False)
+    return jsd_table(table).select(
+        *CHECKPOINT, pl.col("gold").alias("group"), pl.col("jsd_p").alias("value"), "low", "high"
     )
 
 
@@ -85,7 +85,7 @@ def count_table(answers: Answers) -> pl.DataFrame:
             "tied": answers.tied[:, at], "inexact": answers.inexact[:, at],
         }  # fmt: skip
         parts.append(answers.items.checkpoints.with_columns(gold=pl.lit(gold), **counts))
-    return pl.concat(parts).sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    return pl.concat(parts)
 
 
 def change_table(gap: pl.DataFrame) -> pl.DataFrame:
@@ -107,28 +107,31 @@ def _percent(before: pl.Expr, after: pl.Expr) -> pl.Expr:
     return pl.when(before != 0).then(change).otherwise(float("nan"))
 
 
-def gap_changes(answers: Answers, gap: pl.DataFrame, resamples: int) -> pl.DataFrame:
+def gap_changes(draws: Sequence[tuple[pl.DataFrame, Floats]], gap: pl.DataFrame) -> pl.DataFrame:
     """Change points of Δ in each run, scaled, after its untrained phase; releases are left out.
 
-    `gap` has the measure `DELTA`. The sentences are resampled, the same at every checkpoint: a
-    change point is no mean.
+    `draws` are those of `gap_draws` at some checkpoints each, `gap` has the measure `DELTA`.
     """
-    draws = _gap_draws(answers, resamples)
-    places = answers.items.checkpoints.with_row_index("at")
+    places = pl.concat(checkpoints for checkpoints, _ in draws).with_row_index("at")
+    resampled = np.concatenate([each for _, each in draws], axis=1)
     steps = gap.join(places, on=CHECKPOINT, maintain_order="left")  # no release, whose step is null
     courses = []
     for (model, run), part in steps.group_by("model", "run", maintain_order=True):
         few = (part["clusters"] < FEWEST_CLUSTERS).any()
-        own = draws[:0] if few else draws[:, part["at"].to_numpy()]
+        own = resampled[:0] if few else resampled[:, part["at"].to_numpy()]
         keys = {"model": str(model), "run": str(run)}
         courses.append(Course(keys, part["step"].to_list(), part["delta"].to_numpy(), own))
     return changes_of(courses, ["model", "run"], seed=SEED)
 
 
-def _gap_draws(answers: Answers, resamples: int) -> Floats:
-    """(b, c): Δ of resampled sentences, scaled."""
+def gap_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Floats]:
+    """Checkpoints, and (b, c) Δ of resampled sentences, scaled.
+
+    The sentences are the same at every checkpoint: a change point is no mean.
+    """
+    checkpoints = answers.items.checkpoints
     if not resamples:
-        return np.empty((0, len(answers.items.checkpoints)))
+        return checkpoints, np.empty((0, len(checkpoints)))
     clusters = answers.cells.prompts["cluster"].unique().sort()
     counts = cluster_counts(len(clusters), resamples=resamples, seed=SEED)
     male, female = (
@@ -138,58 +141,72 @@ def _gap_draws(answers: Answers, resamples: int) -> Floats:
         )
         for gold in LABELS[:2]
     )
-    return female - male
+    return checkpoints, female - male
 
 
-class Samples(NamedTuple):
-    """Observations of both samples, (c, n1) and (c, n2), and differences of their pairs (c, n)."""
+class Tested(NamedTuple):
+    """Both tests at some checkpoints."""
 
-    first: Floats
-    second: Floats
-    paired: Floats
+    mann_whitney: TestResult
+    wilcoxon: TestResult
 
 
-def gender_tests(answers: Answers, gap: pl.DataFrame) -> pl.DataFrame:
+def tested(first: Floats, second: Floats, paired: Floats) -> Tested:
+    """The tests of two samples, (c, s, n1) and (c, s, n2), and differences of pairs (c, s, n)."""
+    one, other, differences = map(observations, (first, second, paired))
+    return Tested(mann_whitney(one, other), wilcoxon(differences))
+
+
+def gender_results(answers: Answers) -> dict[str, list[Tested]]:
+    """The tests of `gender_tests` by measure, of a few checkpoints each."""
+    one, other = answers.pairs
+    jsd_p = [part_name(f"jsd_p {gold}", gold) for gold in LABELS[:2]]
+    ranks = [part_name("rank", gold) for gold in LABELS[:2]]
+
+    def tests(male: Floats, female: Floats) -> Tested:
+        return tested(male, female, male[:, :, one] - female[:, :, other])
+
+    blocks = [*_blocks(len(answers.items.checkpoints))]
+    return {
+        "jsd_p": [tests(*with_ties(answers, jsd_p, rows)) for rows in blocks],
+        "average_rank": [tests(*(answers.part(name, rows) for name in ranks)) for rows in blocks],
+    }
+
+
+def gender_tests(
+    checkpoints: pl.DataFrame,
+    results: Sequence[Mapping[str, Sequence[Tested]]],
+    means: Mapping[str, pl.DataFrame],
+) -> pl.DataFrame:
     """Male (sample 1) against female (sample 2) gold prompts, for JSD-P and for Average Rank.
 
     Mann–Whitney is the published test. Wilcoxon, which is not in the paper, pairs the pro- and
     anti-stereotyped versions of a sentence and tests male minus female. The columns `difference`
-    and `rank_biserial` are female minus male. `gap` has the measure `DELTA`.
+    and `rank_biserial` are female minus male. `results` are those of `gender_results` at all
+    checkpoints, and `means` by measure summaries of the difference.
     """
-    checkpoints, (one, other) = answers.items.checkpoints, answers.pairs
-
-    def samples(male: Floats, female: Floats) -> Samples:
-        paired = male[:, :, one] - female[:, :, other]
-        return Samples(*map(observations, (male, female, paired)))
-
-    jsd_p = [part_name(f"jsd_p {gold}", gold) for gold in LABELS[:2]]
-    ranks = [part_name("rank", gold) for gold in LABELS[:2]]
-    blocks = [*_blocks(len(checkpoints))]
-    by_measure = {
-        "jsd_p": (
-            gap.rename({"delta": "value"}),
-            [samples(*with_ties(answers, jsd_p, rows)) for rows in blocks],
-        ),
-        "average_rank": (
-            summarise(answers.items, [RANK_DIFFERENCE]),
-            [samples(*(answers.part(name, rows) for name in ranks)) for rows in blocks],
-        ),
-    }
     tables = [
         each
-        for name, (means, found) in by_measure.items()
-        for each in _tests(checkpoints.with_columns(measure=pl.lit(name)), means, found, towards=-1)
+        for name, summary in means.items()
+        for each in _tests(
+            checkpoints.with_columns(measure=pl.lit(name)),
+            summary,
+            [each for found in results for each in found[name]],
+            towards=-1,
+        )
     ]
     return adjusted(pl.concat(tables, how="vertical"), "measure")
 
 
-def model_tests(answers: Answers) -> pl.DataFrame:
+def model_tests(answers: Answers, *, whole: bool) -> pl.DataFrame:
     """JSD-P of two models on neutral prompts, for the male and for the female option.
 
     Checkpoints of the same run name and step are compared, on the prompts that both have;
-    Wilcoxon pairs the same prompt. No rows without two models that share a checkpoint.
+    Wilcoxon pairs the same prompt. No rows without two models that share a checkpoint, and for
+    answers that are not the `whole`: those of two models are.
     """
     shared = _shared_checkpoints(answers.items.checkpoints)
+    shared = shared if whole else shared.clear()
     first, second = (shared[side].to_numpy() for side in ("first", "second"))
     tables = []
     for option in LABELS[:2]:
@@ -202,8 +219,8 @@ def model_tests(answers: Answers) -> pl.DataFrame:
         for rows in _blocks(len(shared)):
             (one,), (other,) = (with_ties(answers, [name], side[rows]) for side in (first, second))
             paired = one - other
-            both = (np.where(np.isnan(paired), np.nan, each) for each in (one, other))
-            found.append(Samples(*map(observations, (*both, paired))))
+            one, other = (np.where(np.isnan(paired), np.nan, each) for each in (one, other))
+            found.append(tested(one, other, paired))
         named = shared.drop("first", "second").with_columns(option=pl.lit(option))
         means = summarise(items, [Measure(name=option, plus=(name,))])
         tables += _tests(named, means, found, towards=1)
@@ -234,7 +251,7 @@ def _blocks(checkpoints: int) -> Iterator[Codes]:
 def _tests(
     checkpoints: pl.DataFrame,
     means: pl.DataFrame,
-    blocks: Sequence[Samples],
+    blocks: Sequence[Tested],
     *,
     towards: Literal[1, -1],
 ) -> list[pl.DataFrame]:
@@ -243,8 +260,8 @@ def _tests(
     `towards` is the sign of `rank_biserial`: 1 for first minus second sample.
     """
     found = (
-        (MANN_WHITNEY, "published", [mann_whitney(each.first, each.second) for each in blocks]),
-        (WILCOXON, "ours", [wilcoxon(each.paired) for each in blocks]),
+        (MANN_WHITNEY, "published", [each.mann_whitney for each in blocks]),
+        (WILCOXON, "ours", [each.wilcoxon for each in blocks]),
     )
     columns = [name for name in means.columns if name in (*CHECKPOINT, *BASELINE_COLUMNS)]
     differences = means.select(*columns, difference="value")

@@ -12,7 +12,7 @@ import polars as pl
 
 from logitbank.analysis.families.fairness import DELTA
 from logitbank.analysis.families.fairness.metric import Fairness
-from logitbank.analysis.families.fairness.tables import answer_jsd_p, gap_changes
+from logitbank.analysis.families.fairness.tables import answer_jsd_p, gap_changes, gap_draws
 from logitbank.analysis.families.stereotype.tables import (
     SCHEMA,
     TYPE,
@@ -118,7 +118,7 @@ def stereotype_metric(scores: Scores, *, bootstrap: int = 0) -> StereotypeAccura
         return StereotypeAccuracy(measures, table, settings)
     answers = read_winobias(gendered[0])
     gap = Fairness.gap.of(summarise(answers.items, [DELTA], changes=False))
-    changes = with_extremes(gap_changes(answers, gap, bootstrap), gap)
+    changes = with_extremes(gap_changes([gap_draws(answers, bootstrap)], gap), gap)
     return StereotypeAccuracy(
         measures,
         table,

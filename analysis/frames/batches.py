@@ -4,7 +4,9 @@ A batch has a bounded number of rows, not of checkpoints.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil
 from typing import NamedTuple, TypeVar
 
@@ -12,12 +14,14 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts, select_models
-from logitbank.analysis.frames.expected import chosen_rows
+from logitbank.analysis.frames.expected import Where, chosen_rows
 from logitbank.errors import AbsentError, BankError, UsageError
-from logitbank.store import Bank, Deposit
+from logitbank.store import Bank, CheckpointId, Deposit
+from logitbank.store.read.choose import Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import PromptRows, scan
 from logitbank.store.steps import in_order
+from logitbank.store.tables.prompt_tables import linked_query_sets
 
 ROWS = 400_000
 """Rows of a batch: 8 checkpoints of WinoBias in five orders."""
@@ -75,10 +79,11 @@ def batches(
     names: Sequence[str],
     *,
     models: Sequence[str] | None = None,
-    steps: Collection[int | None] | None = None,
+    runs: Sequence[str] | None = None,
+    steps: Steps = None,
     rows: int = ROWS,
     coded: Collection[str] = (),
-    where: tuple[str, str] | None = None,
+    where: Where | None = None,
 ) -> Batches:
     """`Bank.scan` of prompt sets, joined by checkpoint; parameters are those of `Scores.frames`."""
     pairs = [(bank, name) for bank in banks for name in names if name in bank.prompt_sets]
@@ -87,18 +92,17 @@ def batches(
     deposits = {bank.path: bank.deposits() for bank, _ in pairs}
     known = [[*{d.checkpoint.model for d in deposits[bank.path]}] for bank, _ in pairs]
     select_models(known, models, "the banks")  # raises
-    scores, sizes = list[SetScores](), list[Mapping[str, int]]()
+    of_sets = list[list[Deposit]]()
     for bank, name in pairs:
+        query_sets = linked_query_sets(bank.prompts(name))
+        of_sets.append([d for d in deposits[bank.path] if d.query_set in query_sets])
+    chosen = chosen_checkpoints(chain(*of_sets), models=models, runs=runs, steps=steps)
+    scores, sizes = list[SetScores](), list[Mapping[str, int]]()
+    for (bank, name), of_set in zip(pairs, of_sets, strict=True):
         table = chosen_rows(bank.prompts(name), where)
         rows_of = dict(table.group_by("query_set").len().collect().iter_rows())
-        chosen = [
-            deposit
-            for deposit in deposits[bank.path]
-            if deposit.query_set in rows_of
-            and (models is None or deposit.checkpoint.model in models)
-            and (steps is None or deposit.checkpoint.step in steps)
-        ]
-        scores.append(set_scores(bank, name, chosen, coded=coded, table=table))
+        own = [d for d in of_set if d.checkpoint in chosen and d.query_set in rows_of]
+        scores.append(set_scores(bank, name, own, coded=coded, table=table))
         sizes.append(rows_of)
     complete: dict[tuple[object, str], Bank] = {}
     for (bank, name), one in zip(pairs, scores, strict=True):
@@ -115,10 +119,32 @@ def batches(
             [bank for (bank, own), one in scored if own == name and one.deposits], name
         )
     if not any(one.deposits for one in scores):
-        own = [pair for pair in pairs if models is None or {*models} & {*pair[0].models}]
-        bank, name = (own or pairs)[0]
-        bank.scan(name, models=models, steps=steps)  # raises
+        having = [pair for pair in pairs if models is None or {*models} & {*pair[0].models}]
+        bank, name = (having or pairs)[0]
+        bank.scan(name, models=models, runs=runs, steps=steps)  # raises
     return Batches([Batch(scores, part) for part in _divided(scores, sizes, rows)])
+
+
+def chosen_checkpoints(
+    deposits: Iterable[Deposit],
+    *,
+    models: Sequence[str] | None = None,
+    runs: Sequence[str] | None = None,
+    steps: Steps = None,
+) -> frozenset[CheckpointId]:
+    """The checkpoints of deposits that are of these models, runs and steps; maybe none.
+
+    A text of steps selects among the steps of each model and run in all of the deposits.
+
+    Raises
+    ------
+    SuiteError
+        A text selects no step.
+    """
+    with suppress(AbsentError):
+        chosen = checkpoints_chosen([*deposits], models=models, runs=runs, steps=steps)
+        return frozenset(deposit.checkpoint for deposit in chosen)
+    return frozenset()
 
 
 class NoRowsError(BankError):

@@ -13,23 +13,25 @@ from logitbank.store.tables.query_tables import query_set_tokenizer
 from logitbank.wording import counted
 
 _SCORE = ("prompt_id", "order_seed", "piece")
+Where = tuple[str, frozenset[str]]
+"""A column of prompts, and the texts that it may have."""
 
 
-def chosen_rows(prompts: pl.LazyFrame, where: tuple[str, str] | None) -> pl.LazyFrame:
-    """The rows of prompts with a text in a column; without the column none, and all if None."""
+def chosen_rows(prompts: pl.LazyFrame, where: Where | None) -> pl.LazyFrame:
+    """The rows of prompts with such texts in a column; without the column none, all if None."""
     if where is None:
         return prompts
-    column, text = where
+    column, texts = where
     if column not in prompts.collect_schema():
         return prompts.clear()
-    return prompts.filter(pl.col(column).cast(pl.String) == text)
+    return prompts.filter(pl.col(column).cast(pl.String).is_in(list(texts)))
 
 
 def expected_rows(
     banks: Sequence[Bank],
     prompts: str,
     columns: Sequence[str],
-    where: tuple[str, str] | None = None,
+    where: Where | None = None,
 ) -> pl.DataFrame:
     """The distinct values of some columns of a prompt set, by model: model, then `columns`.
 

@@ -6,6 +6,7 @@ checkpoints at a time.
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeVar
 
 import polars as pl
@@ -26,15 +27,17 @@ from logitbank.analysis.frames.batches import (
     TOKEN_ROWS,
     Batches,
     batches,
+    chosen_checkpoints,
     read_nonempty,
 )
 from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.dense import Dense
-from logitbank.analysis.frames.expected import chosen_rows, expected_rows
+from logitbank.analysis.frames.expected import Where, chosen_rows, expected_rows
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, Deposit, open_bank
 from logitbank.store.format.schema import RESERVED_COLUMNS
+from logitbank.store.read.choose import Steps
 
 T = TypeVar("T")
 
@@ -71,10 +74,12 @@ class Scores:
     models: Sequence[str] | None = None
     """Only these models; all if None."""
     cache: ScanCache = field(default_factory=lambda: ScanCache(shared=False))
-    steps: Collection[int | None] | None = None
-    """Only these steps; all if None."""
-    where: tuple[str, str] | None = None
-    """Only prompts with this text in this column of their own; all if None."""
+    steps: Steps = None
+    """Only these steps, or those that a text selects of each model and run; all if None."""
+    where: Where | None = None
+    """Only prompts with one of these texts in this column; all if None."""
+    runs: Sequence[str] | None = None
+    """Only these runs; all if None."""
 
     @property
     def prompts(self) -> str:
@@ -126,9 +131,11 @@ class Scores:
 
     def cached(self, name: Hashable, make: Callable[[], T]) -> T:
         """A value of these scores; `make` computes it if it is not stored."""
-        models = None if self.models is None else tuple(self.models)
-        steps = None if self.steps is None else frozenset(self.steps)
-        return self.cache.get((name, self.sets, models, steps, self.where), make)
+        models, runs = (
+            None if names is None else tuple(names) for names in (self.models, self.runs)
+        )
+        steps = self.steps if isinstance(self.steps, int | str | None) else frozenset(self.steps)
+        return self.cache.get((name, self.sets, models, runs, steps, self.where), make)
 
     def prompt_rows(self, bank: Bank, name: str) -> pl.LazyFrame:
         """`Bank.prompts` of a prompt set: the rows of the prompts that are read."""
@@ -145,14 +152,13 @@ class Scores:
         prompts = self.prompts
         banks = [bank for bank in self.banks if prompts in bank.prompt_sets]
         check_same_prompts(banks, prompts)
+        of_banks = [bank.deposits(prompts=prompts) for bank in banks]
+        chosen = chosen_checkpoints(
+            chain(*of_banks), models=self.models, runs=self.runs, steps=self.steps
+        )
         seen: dict[tuple[str, str], Bank] = {}
-        for bank in banks:
-            deposits = [
-                deposit
-                for deposit in bank.deposits(prompts=prompts)
-                if self.models is None or deposit.checkpoint.model in self.models
-                if self.steps is None or deposit.checkpoint.step in self.steps
-            ]
+        for bank, of_bank in zip(banks, of_banks, strict=True):
+            deposits = [deposit for deposit in of_bank if deposit.checkpoint in chosen]
             for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
                 if (other := seen.setdefault((model, run), bank)) is not bank:
                     raise UsageError(
@@ -178,8 +184,8 @@ class Scores:
             Two banks have other content of one prompt, or the scores of one checkpoint.
         """
         return batches(
-            self.banks, self.sets, models=self.models, steps=self.steps, rows=rows, coded=coded,
-            where=self.where,
+            self.banks, self.sets, models=self.models, runs=self.runs, steps=self.steps,
+            rows=rows, coded=coded, where=self.where,
         )  # fmt: skip
 
     def dense(

@@ -3,21 +3,22 @@
 A score that the bank does not contain is NaN.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from logitbank.analysis.frames.batches import Batch, SetScores, evenly, set_scores
-from logitbank.analysis.frames.dense import Layout, TokenScores, layouts, read_tokens
-from logitbank.analysis.frames.expected import chosen_rows
+from logitbank.analysis.frames.dense import Dense, Layout, TokenScores
+from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank
-from logitbank.store.read.choose import Names, Steps, checkpoints_chosen, require_scored_models
-from logitbank.store.steps import Step, in_order
+from logitbank.store.read.choose import Names, Steps, as_names
+from logitbank.store.steps import Step
 
 Measure = Literal["share", "probability"]
 READ = 300_000
@@ -127,7 +128,6 @@ def prompt_scores(
     steps: Steps = None,
     ids: Collection[str] | str | None = None,
     few: bool = False,
-    where: tuple[str, str] | None = None,
 ) -> Iterator[PromptScores]:
     """Scores of a prompt set, one model and run after the other, each read when it is needed.
 
@@ -145,8 +145,6 @@ def prompt_scores(
     ids
         Only prompts with these ids; only their rows of the scores are read. Models without any of
         them are excluded.
-    where
-        Only prompts with this text in this column; all if None.
     few
         Return a few checkpoints of a model and run at a time, so that memory is bounded.
 
@@ -158,55 +156,65 @@ def prompt_scores(
         The bank has no such prompts, no deposit of them by such checkpoints, or options of them
         were named after full rows were stored.
     """
-    deposits = bank.deposits(prompts=prompts)
-    if not deposits:
-        bank.scan(prompts)  # raises
-    require_scored_models(prompts, models, deposits, bank.models)
-    deposits = checkpoints_chosen(deposits, models=models, runs=runs, steps=steps)
-    table = chosen_rows(bank.prompts(prompts), where)
-    if ids is not None:
-        chosen = [ids] if isinstance(ids, str) else list(ids)
-        table = table.filter(pl.col("prompt_id").is_in(chosen))
-    rows = table.collect()
-    if rows.is_empty() and where is not None:
-        return iter(())
-    if rows.is_empty():
-        raise UsageError(
-            f"Prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}. "
-            f'bank.prompts("{prompts}") lists them.'
-        )
-    query_sets = {*rows["query_set"]}
-    deposits = [deposit for deposit in deposits if deposit.query_set in query_sets]
-    if not deposits and where is not None:
-        return iter(())
-    if not deposits:
+    models, runs, chosen = (
+        None if names is None else sorted(as_names(names)) for names in (models, runs, ids)
+    )
+    where = None if chosen is None else ("prompt_id", frozenset(chosen))
+    scores = Scores([bank], (prompts,), models, steps=steps, where=where, runs=runs)
+    reader = scores.dense(COLUMNS, rows=READ)
+    if chosen is not None and not reader.checkpoints:
+        if scores.prompt_rows(bank, prompts).head(1).collect().is_empty():
+            raise UsageError(
+                f"Prompt set {prompts!r} has no prompt {', '.join(map(repr, chosen))}. "
+                f'bank.prompts("{prompts}") lists them.'
+            )
         raise BankError(
-            f"Prompt {rows['prompt_id'][0]!r} has no scores at these checkpoints."
+            f"Prompt {chosen[0]!r} has no scores at these checkpoints."
             " Run `logitbank extract` to add them."
         )
-    return _each(set_scores(bank, prompts, deposits, table=rows.lazy()), few=few)
+    return _parts(reader) if few else _whole_runs(reader)
 
 
-def _each(scores: SetScores, *, few: bool) -> Iterator[PromptScores]:
-    of_models = layouts([scores])
-    series: dict[tuple[str, str], list[Step]] = {}
-    for model, run, step in scores.deposits:
-        series.setdefault((model, run), []).append(step)
-    for (model, run), of_run in series.items():
-        layout, steps = of_models[model], in_order(of_run)
-        size = len(layout.options) * len(steps)
-        for part in evenly(steps, rows=size, most=READ) if few else [steps]:
-            shape = len(part), len(layout.options)
-            logprob, (rank, ties) = np.empty(shape), np.empty((2, *shape), np.int64)
-            at_once = max(1, READ // max(1, layout.tokens))
-            for start in range(0, len(part), at_once):
-                at = slice(start, start + at_once)
-                batch = Batch([scores], [(model, run, step) for step in part[at]])
-                read = read_tokens(batch, layout, COLUMNS)
-                logprob[at], rank[at], ties[at] = _whole(read, layout)
-            yield PromptScores(
-                model, run, tuple(part), layout.prompts, layout.options, logprob, rank, ties
-            )
+def read_options(scores: Scores) -> Iterator[PromptScores]:
+    """Scores of a prompt set in each bank that has any, a few checkpoints at a time.
+
+    Raises
+    ------
+    BankError
+        Options of the prompts were named after full rows were stored.
+    UsageError
+        A run is in two banks, or these have other content of one prompt.
+    """
+    of_banks = [
+        replace(scores, banks=[bank], models=sorted({d.checkpoint.model for d in deposits}))
+        for bank, deposits in scores.holding()
+    ]
+    return chain.from_iterable(_parts(each.dense(COLUMNS, rows=READ)) for each in of_banks)
+
+
+def _parts(reader: Dense) -> Iterator[PromptScores]:
+    """The scores of a few checkpoints of a model and run after the other."""
+    for read in reader:
+        layout = reader.layouts[read.model]
+        yield PromptScores(
+            read.model, read.run, read.steps, layout.prompts, layout.options, *_whole(read, layout)
+        )
+
+
+def _whole_runs(reader: Dense) -> Iterator[PromptScores]:
+    """The scores of all checkpoints of a model and run after the other."""
+    number = Counter((model, run) for model, run, _ in reader.checkpoints)
+    for key, parts in groupby(_parts(reader), lambda part: (part.model, part.run)):
+        steps = list[Step]()
+        for part in parts:
+            if not steps:
+                shape = number[key], len(part.options)
+                logprob, (rank, ties) = np.empty(shape), np.empty((2, *shape), np.int64)
+            at = slice(len(steps), len(steps) + len(part.steps))
+            logprob[at], rank[at] = part.logprob, part.rank
+            ties[at] = 0 if part.ties is None else part.ties
+            steps += part.steps
+        yield replace(part, steps=tuple(steps), logprob=logprob, rank=rank, ties=ties)
 
 
 def _whole(
@@ -220,5 +228,7 @@ def _whole(
     read = scores.values
     logprob = np.where(scores.scored, read["logit"] - read["logsumexp"], np.nan)
     ties = np.where(read["exact"], read["ties"], 0)
-    rank, ties = (np.where(single, each[:, first], 0) for each in (read["rank"], ties))
+    rank, ties = (
+        np.where(single, each[:, first], 0).astype(np.int64) for each in (read["rank"], ties)
+    )
     return np.add.reduceat(logprob, first, axis=1), rank, ties

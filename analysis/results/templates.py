@@ -76,7 +76,7 @@ def _items(family: Family, scores: Scores) -> dict[str, Items]:
         return parts
     for name in names:
         own = rows.filter(pl.col(COLUMN).cast(pl.String) == name)["model"].unique().sort()
-        of_template = replace(scores, models=own.to_list(), where=(COLUMN, name))
+        of_template = replace(scores, models=own.to_list(), where=(COLUMN, frozenset([name])))
         try:
             items = family.items(of_template)
         except NoRowsError:

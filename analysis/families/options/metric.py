@@ -4,7 +4,7 @@ Entropy is read from full vocabulary rows, everything else from scores.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby, pairwise
 from typing import NamedTuple, get_args
 
@@ -40,7 +40,7 @@ from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.items import Items, array_items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, concat_sorted
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.scores import PromptScores, read_options
 from logitbank.analysis.results.tables import Result
 from logitbank.errors import AbsentError, BankError
 from logitbank.store import Deposit
@@ -153,8 +153,7 @@ def option_scores(
     clustered = set[str]()
     for name in scores.sets:
         for bank, deposits in scores.of(name).holding():
-            own = {deposit.checkpoint.model for deposit in deposits}
-            scored = prompt_scores(bank, name, models=own, steps=scores.steps, few=True)
+            scored = read_options(replace(scores.of(name), banks=[bank]))
             rows, expected = bank.prompts(name).collect(), expected_query_sets(bank, name)
             clustered.update([name] if "sentence_id" in rows.columns else [])
             for (model, run), parts in groupby(scored, lambda part: (part.model, part.run)):
@@ -232,17 +231,13 @@ def read_items(source: Scores) -> Items:
     Of prompts with an answer among several options; null if no order has a score of all of them.
     """
     parts = list[Items]()
-    for bank, deposits in source.holding():
-        models = {deposit.checkpoint.model for deposit in deposits}
-        for each in prompt_scores(
-            bank, source.prompts, models=models, steps=source.steps, few=True, where=source.where
-        ):
-            answers, shares = read_answers(each).items, option_items(each)
-            named = pl.concat(
-                [answers.axes.with_columns(option=pl.lit("")), shares.axes], how="diagonal"
-            )
-            values = np.hstack([answers.values, shares.values])
-            parts.append(array_items(answers.checkpoints, named, values))
+    for each in read_options(source):
+        answers, shares = read_answers(each).items, option_items(each)
+        named = pl.concat(
+            [answers.axes.with_columns(option=pl.lit("")), shares.axes], how="diagonal"
+        )
+        values = np.hstack([answers.values, shares.values])
+        parts.append(array_items(answers.checkpoints, named, values))
     return gather_items(parts)
 
 

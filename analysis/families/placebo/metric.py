@@ -15,7 +15,7 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, array_items, gather_items
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
+from logitbank.analysis.prompts.scores import PromptScores, read_options
 from logitbank.errors import UsageError
 
 EDITS = ("original", "target", "placebo")
@@ -47,17 +47,11 @@ def placebo_items(scores: Scores) -> Items:
     Yang et al. 2026, arXiv 2605.01048: an edit counts only against the effect of any edit. Not in
     the paper: the mean over options.
     """
-    parts = []
     pairs = _edited if scores.columns.issuperset(("pair", "edit")) else _versions
     if pairs is _versions:
         scores.require(*WINOBIAS, family="placebo")
-    for bank, deposits in scores.holding():
-        models = {deposit.checkpoint.model for deposit in deposits}
-        read = prompt_scores(
-            bank, scores.prompts, models=models, steps=scores.steps, few=True, where=scores.where
-        )
-        parts += [_items(each, pairs(each, scores.prompts)) for each in read]
-    return gather_items(parts)
+    read = read_options(scores)
+    return gather_items([_items(each, pairs(each, scores.prompts)) for each in read])
 
 
 def log_odds(logp: Floats) -> Floats:

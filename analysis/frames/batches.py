@@ -102,7 +102,7 @@ def batches(
         table = chosen_rows(bank.prompts(name), where)
         rows_of = dict(table.group_by("query_set").len().collect().iter_rows())
         own = [d for d in of_set if d.checkpoint in chosen and d.query_set in rows_of]
-        scores.append(set_scores(bank, name, own, coded=coded, table=table))
+        scores.append(_set_scores(bank, name, table, own, coded))
         sizes.append(rows_of)
     complete: dict[tuple[object, str], Bank] = {}
     for (bank, name), one in zip(pairs, scores, strict=True):
@@ -186,28 +186,22 @@ class SetScores(NamedTuple):
     deposits: Mapping[Place, list[Deposit]]
 
 
-def set_scores(
-    bank: Bank,
-    name: str,
-    deposits: Iterable[Deposit],
-    *,
-    coded: Collection[str] = (),
-    table: pl.LazyFrame | None = None,
+def _set_scores(
+    bank: Bank, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit], coded: Collection[str]
 ) -> SetScores:
-    """The scores of a prompt set by some deposits; `table` has some of its prompts, all if None.
+    """The scores of the prompts in a table by some deposits.
 
     Raises
     ------
     BankError
         Options were named after the full rows of a deposit, and have no score.
     """
+    require_scored(bank.path, name, deposits, table)
     by_place: dict[Place, list[Deposit]] = {}
     for deposit in deposits:
         checkpoint = deposit.checkpoint
         place = (checkpoint.model, checkpoint.run, checkpoint.step)
         by_place.setdefault(place, []).append(deposit)
-    require_scored(bank.path, name, [each for own in by_place.values() for each in own], table)
-    table = bank.prompts(name) if table is None else table
     return SetScores(bank, name, table, PromptRows(table, coded), by_place)
 
 

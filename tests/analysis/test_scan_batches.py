@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from logitbank.analysis.frames import batches as frame_batches
 from logitbank.analysis.frames.batches import evenly
 from logitbank.analysis.frames.gender_answers import read_winobias
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.prompts.scores import prompt_scores
+from logitbank.analysis.prompts.scores import prompt_scores, read_options
 from logitbank.errors import BankError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -97,14 +97,18 @@ def test_fairness_of_a_few_checkpoints_at_a_time_is_that_of_all_to_the_last_bit(
     assert several.settings == one.settings
 
 
-def bank_of(path: Path, steps: range, model: str = "org/model") -> Bank:
+def put(bank: Bank, step: int, run: str = "main", model: str = "org/model") -> None:
+    bank.deposit(
+        small_banks.logits(step),
+        checkpoint=CheckpointId(model, run, step=step),
+        query_set=small_banks.QUERY_SET.name,
+    )
+
+
+def bank_of(path: Path, steps: Sequence[int], model: str = "org/model", run: str = "main") -> Bank:
     bank = small_banks.new_bank(path)
     for step in steps:
-        bank.deposit(
-            small_banks.logits(step),
-            checkpoint=CheckpointId(model, step=step),
-            query_set=small_banks.QUERY_SET.name,
-        )
+        put(bank, step, run, model)
     return bank
 
 
@@ -152,6 +156,33 @@ def test_batches_of_chosen_checkpoints(tmp_path: Path) -> None:
     assert frame.collect()["step"].unique().sort().to_list() == [1, 4]
     with pytest.raises(BankError, match="step 9"):
         Scores([bank], ("parity",), steps=[9]).frames()
+
+
+def test_a_text_of_steps_selects_of_each_run_and_runs_are_chosen_everywhere(tmp_path: Path) -> None:
+    bank, other = bank_of(tmp_path / "a", range(5)), bank_of(tmp_path / "b", [7], run="second")
+    for step in (2, 3):
+        put(bank, step, "seed1")
+    whole = Scores([bank, other], ("parity",))
+    for chosen, places in (
+        ({"steps": "last"}, [("main", 4), ("second", 7), ("seed1", 3)]),
+        ({"steps": 3}, [("main", 3), ("seed1", 3)]),
+        ({"runs": ["seed1", "second"]}, [("second", 7), ("seed1", 2), ("seed1", 3)]),
+        ({"runs": ["seed1"], "steps": [0, 2]}, [("seed1", 2)]),
+    ):
+        scores = replace(whole, **chosen)
+        frame = pl.concat(part.collect() for part in scores.frames())
+        assert frame.select("run", "step").unique().sort("run", "step").rows() == places
+        held = [d.checkpoint for _, deposits in scores.holding() for d in deposits]
+        assert sorted((each.run, each.step) for each in held) == places
+        read = [(part.run, step) for part in read_options(scores) for step in part.steps]
+        assert sorted(read) == places
+    assert whole.cached("k", lambda: 1) == 1
+    assert replace(whole, runs=["seed1"]).cached("k", lambda: 2) == 2
+    assert replace(whole, steps="last").cached("k", lambda: 3) == 3
+    with pytest.raises(BankError, match="run seed9"):
+        replace(whole, runs=["seed9"]).frames()
+    assert not [*replace(whole, runs=["seed9"]).holding()]
+    assert not [*read_options(replace(whole, models=["absent"]))]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")

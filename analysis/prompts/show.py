@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import polars as pl
 from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.analysis.prompts.scores import Measure, PromptScores, prompt_scores
 from logitbank.analysis.prompts.top_tokens import top_tokens as tokens_after
-from logitbank.analysis.prompts.view import movements, prompt_rows
+from logitbank.analysis.prompts.view import moves_of_runs, prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.notebook import printable
 from logitbank.store import Bank, open_bank
@@ -107,11 +106,9 @@ def show(
         return _view(opened, name, prompt, order, top_tokens, chosen)
     measure: Measure = "probability"
     tables = {}
-    parts = prompt_scores(opened, name, few=True, **chosen)
-    for key, series in groupby(parts, lambda part: (part.model, part.run)):
-        first = next(series)
-        measure = first.measure
-        tables[key] = movements(chain([first], series))  # noqa: B031  the rest of it
+    for moves in moves_of_runs(prompt_scores(opened, name, few=True, **chosen)):
+        measure = moves.scores.measure
+        tables[moves.scores.model, moves.scores.run] = moves.table
     columns = ["prompt_id", "order_seed", "text"]
     texts = opened.prompts(name).select(columns).unique(columns[:2], keep="first").collect()
     return PromptMoves(name, measure, tables, texts)

@@ -1,6 +1,8 @@
 """Which prompts change most over checkpoints; tidy rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -10,43 +12,52 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.prompts.scores import PromptScores
 
 
-def movements(parts: Iterable[PromptScores]) -> pl.DataFrame:
-    """How far each prompt's probabilities move over the checkpoints, the largest change first.
+class RunMoves(NamedTuple):
+    """How far the options of prompts move over the checkpoints of one model and run."""
 
-    `parts` are consecutive checkpoints of one model and run, at least one part.
+    scores: PromptScores
+    """Those of the last checkpoints; the prompts and options are those of all."""
+    checkpoints: int
+    """Number of checkpoints."""
+    table: pl.DataFrame
+    """One row per prompt × order that is scored anywhere, the largest movement first: model, run,
+    prompt_id, order_seed, option (the one with the largest movement; the first of equal ones),
+    movement, low, low_step, high, high_step (the first such checkpoint; null is the release). Equal
+    movements, to 12 decimals of a share, are in the order of the prompts."""
+
+
+def moves_of_runs(parts: Iterable[PromptScores]) -> Iterator[RunMoves]:
+    """How far each prompt's probabilities move over the checkpoints of each model and run.
+
+    `parts` are a few checkpoints at a time, those of a model and run one after the other.
     The movement of an option is its largest minus its smallest share over the checkpoints that
     have it; that of a prompt is its options' largest. If no prompt has two options, it is the
     probability that moves (`PromptScores.measure`); of a sentence that is the product over its
     tokens, so short ones move most.
-
-    Returns
-    -------
-    One row per prompt × order that is scored anywhere: model, run, prompt_id, order_seed, option
-    (the one with the largest movement; the first of equal ones), movement, low, low_step, high,
-    high_step (the first such checkpoint; null is the release). Equal movements, to 12 decimals of a
-    share, are in the order of the prompts.
     """
-    all_steps: list[int | None] = []
-    for scores in parts:
-        values = scores.values()
-        if not all_steps:
-            low, high = np.full((2, values.shape[1]), [[np.inf], [-np.inf]])
-            lowest, highest = np.zeros((2, values.shape[1]), np.int64)
-        for row, step in enumerate(values, start=len(all_steps)):
-            lower, higher = step < low, step > high  # false for NaN
-            low[lower], lowest[lower] = step[lower], row
-            high[higher], highest[higher] = step[higher], row
-        all_steps += scores.steps
-    low[np.isinf(low)] = np.nan  # scored nowhere
-    steps = pl.Series(all_steps, dtype=pl.Int64)
-    prompt, option = largest_options(scores, high - low)
-    return _named(scores, prompt, option).with_columns(
-        movement=(high - low)[option],
-        low=low[option],
-        low_step=steps.gather(lowest[option]),
-        high=high[option],
-        high_step=steps.gather(highest[option]),
-    )
+    for _, of_run in groupby(parts, lambda part: (part.model, part.run)):
+        all_steps: list[int | None] = []
+        for scores in of_run:
+            values = scores.values()
+            if not all_steps:
+                low, high = np.full((2, values.shape[1]), [[np.inf], [-np.inf]])
+                lowest, highest = np.zeros((2, values.shape[1]), np.int64)
+            for row, step in enumerate(values, start=len(all_steps)):
+                lower, higher = step < low, step > high  # false for NaN
+                low[lower], lowest[lower] = step[lower], row
+                high[higher], highest[higher] = step[higher], row
+            all_steps += scores.steps
+        low[np.isinf(low)] = np.nan  # scored nowhere
+        steps = pl.Series(all_steps, dtype=pl.Int64)
+        prompt, option = _largest_options(scores, high - low)
+        table = _named(scores, prompt, option).with_columns(
+            movement=(high - low)[option],
+            low=low[option],
+            low_step=steps.gather(lowest[option]),
+            high=high[option],
+            high_step=steps.gather(highest[option]),
+        )
+        yield RunMoves(scores, len(all_steps), table)
 
 
 def prompt_rows(scores: PromptScores) -> pl.DataFrame:
@@ -78,7 +89,7 @@ def prompt_rows(scores: PromptScores) -> pl.DataFrame:
     )
 
 
-def largest_options(scores: PromptScores, size: NDArray[np.float64]) -> tuple[Codes, Codes]:
+def _largest_options(scores: PromptScores, size: NDArray[np.float64]) -> tuple[Codes, Codes]:
     """Index and largest option of each prompt whose size is not NaN, the largest first.
 
     Shares are rounded: two of them that add up to 1 move equally, but for rounding.

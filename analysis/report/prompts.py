@@ -7,7 +7,7 @@ scores at all checkpoints. Of prompts that are variants of one sentence, the lis
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
-from itertools import chain, groupby, zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,15 @@ import polars as pl
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.frames.banks import check_same_prompts
-from logitbank.analysis.prompts.scores import Measure, PromptScores, prompt_scores
-from logitbank.analysis.prompts.view import largest_options
+from logitbank.analysis.frames.dense import PROMPT
+from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.prompts.scores import (
+    Measure,
+    PromptScores,
+    prompt_scores,
+    read_options,
+)
+from logitbank.analysis.prompts.view import moves_of_runs
 from logitbank.analysis.report.origin import bank_name
 from logitbank.store import Bank
 from logitbank.store.steps import in_order
@@ -91,6 +98,8 @@ def prompt_data(
     """
     check_same_prompts(banks, prompts)
     found = [each for bank in banks for each in _changes(bank, prompts, models)]
+    if not found:
+        Scores(banks, (prompts,), models).frames()  # raises
     largest = [max((size for *_, size in each.listed), default=0.0) for each in found]
     changes = [found[at] for at in sorted(nlargest(SERIES, range(len(found)), largest.__getitem__))]
     data: Json = {
@@ -131,41 +140,28 @@ def prompt_data(
 
 def _changes(bank: Bank, prompts: str, models: Sequence[str] | None) -> Iterator[Changes]:
     """The prompts that change most, of each model and run; read a few checkpoints at a time."""
-    if models is not None:
-        scored = {deposit.checkpoint.model for deposit in bank.deposits(prompts=prompts)}
-        models = [model for model in models if model in scored]
-    parts = prompt_scores(bank, prompts, models=models, few=True)
-    for (model, run), series_parts in groupby(parts, lambda part: (part.model, part.run)):
-        low = high = np.array(np.nan)
-        checkpoints = 0
-        for part in series_parts:
-            shares = part.values()
-            low = np.fmin(low, np.fmin.reduce(shares, axis=0))
-            high = np.fmax(high, np.fmax.reduce(shares, axis=0))
-            checkpoints += len(part.steps)
-        prompt, option = largest_options(part, high - low)
-        table = (
-            part.prompts[prompt]
-            .select("prompt_id", "order_seed")
-            .with_columns(option=part.options["option"].gather(option), change=(high - low)[option])
-        )
-        most = 10 * CHANGED
+    most = 10 * CHANGED
+    for scores, checkpoints, table in moves_of_runs(
+        read_options(Scores([bank], (prompts,), models))
+    ):
         further = [key for key, *_ in _keyed(table.head(most))]
-        if (sentences := _sentences(part.prompts)) is not None:
-            table = table.with_columns(sentence=sentences.gather(prompt)).head(VARIANTS * most)
+        if (sentences := _sentences(scores.prompts)) is not None:
+            named = scores.prompts.select(*PROMPT, sentence=sentences)
+            table = table.head(VARIANTS * most).join(
+                named, on=PROMPT, nulls_equal=True, maintain_order="left"
+            )
             table = table.unique("sentence", keep="first", maintain_order=True)
         yield Changes(
-            bank, model, run, part.measure, len(part.prompts),
-            checkpoints * len(part.options) / max(1, len(part.prompts)),
+            bank, scores.model, scores.run, scores.measure, len(scores.prompts),
+            checkpoints * len(scores.options) / max(1, len(scores.prompts)),
             sentences is not None, _keyed(table.head(most)), further,
         )  # fmt: skip
 
 
 def _keyed(table: pl.DataFrame) -> list[tuple[Key, str, float]]:
-    columns = table.select("prompt_id", "order_seed", "option", "change")
     return [
-        ((name, order), option, float(f"{change:.6g}"))
-        for name, order, option, change in columns.iter_rows()
+        ((name, order), option, float(f"{movement:.6g}"))
+        for name, order, option, movement in table.select(*PROMPT, "option", "movement").iter_rows()
     ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.unqover.tables import PRONOUNS, folded
-from logitbank.analysis.frames.expected import expected_query_sets
+from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit
 from logitbank.store.filter.top import top
@@ -32,8 +32,7 @@ _SHARED = (
     *("attribute_class", *_GENDERS),
 )
 _COLUMNS = (*_SHARED, "order", "negated", "continuation", "token", "query_set", "row")
-_KEPT = (*_SHARED, "query_set", "token", "slot", "question", "p")
-_PROBABILITY = (pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)).exp()
+_FORM = ("prompt_id", "order_seed", "option", "piece")
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,8 @@ def _logsumexp(logits: np.ndarray) -> np.ndarray:
 class InstanceReader:
     """Reads the instances of a prompt set at one checkpoint."""
 
-    bank: Bank
-    prompts: str
+    scores: Scores
+    """The prompt set at the checkpoint, of one bank."""
     deposits: Sequence[Deposit]
     """Deposits of the checkpoint, such as those of a sample and of a larger one."""
     k: int
@@ -132,8 +131,8 @@ class InstanceReader:
             "run": checkpoint.run,
             "step": checkpoint.step,
             "weights": None if weights is None else str(weights),
-            "tokenizer": query_tables.query_set_tokenizer(self.bank.path, deposit.query_set),
-            "prompts": self.prompts,
+            "tokenizer": query_tables.query_set_tokenizer(deposit.bank, deposit.query_set),
+            "prompts": self.scores.prompts,
             "split": split,
             "he_she": self.he_she,
             "logitbank_version": __version__,
@@ -154,29 +153,31 @@ class InstanceReader:
         KeepLevelError
             The bank lists fewer than k logits.
         """
-        rows = self.bank.prompts(self.prompts)
-        rows = rows if split is None else rows.filter(pl.col("split") == split)
-        slots, parts, start = _with_slots(rows, he_she=self.he_she), list[pl.DataFrame](), 0
+        where = None if split is None else ("split", frozenset([split]))
+        scores, prompts = replace(self.scores, where=where), self.scores.prompts
+        starts, first = dict[str, int](), 0
         for deposit in self.deposits:
-            answered = slots.filter(pl.col("query_set") == deposit.query_set).join(
-                deposit.option_scores().select("query", "token", p=_PROBABILITY),
-                left_on=["row", "token"], right_on=["query", "token"], how="left",
-                maintain_order="left",
-            )  # fmt: skip
-            row = pl.col("row").cast(pl.Int64) + start
-            parts.append(answered.select(*_KEPT, row).collect())
-            start += deposit.layout.queries
-        frame = pl.concat(parts)
-        if frame.is_empty():
-            raise UsageError(f"Prompt set {self.prompts!r} has no instance of split {split!r}.")
-        if len(self.deposits) > 1:  # each instance once
-            first = pl.col("query_set").first().over("instance")
-            frame = frame.filter(pl.col("query_set") == first)
-        result = _arrays(frame, _best(self.deposits, self.k), self.prompts)
-        query_sets = expected_query_sets(self.bank, self.prompts)[self.checkpoint.model]
-        expected = rows.filter(pl.col("query_set").is_in(list(query_sets)))
-        number = int(expected.select(pl.col("instance").n_unique()).collect().item())
-        return replace(result, missing=max(0, number - len(result)))
+            starts[deposit.query_set] = first
+            first += deposit.layout.queries
+        rows = scores.prompt_rows(scores.banks[0], prompts)
+        asked = _with_slots(rows.filter(pl.col("query_set").is_in([*starts])), he_she=self.he_she)
+        number = len(asked.select(_FORM).unique().collect())
+        if not number:
+            raise UsageError(f"Prompt set {prompts!r} has no instance of split {split!r}.")
+        first_row = pl.col("query_set").replace_strict(starts, return_dtype=pl.Int64)
+        (frame,) = scores.frames()
+        found = _with_slots(frame, he_she=self.he_she).select(
+            *_SHARED, "token", "slot", "question", row=pl.col("row") + first_row,
+            p=pl.col("logprob").exp(),
+        ).collect()  # fmt: skip
+        if missing := number - len(found):
+            raise BankError(
+                f"{missing:,} options of {prompts} have no score. Run the same `logitbank extract`"
+                " again."
+            )
+        result = _arrays(found, _best(self.deposits, self.k), prompts)
+        expected = scores.expected_rows(["instance"]).filter(model=self.checkpoint.model)
+        return replace(result, missing=max(0, len(expected) - len(result)))
 
 
 def instance_reader(
@@ -210,9 +211,10 @@ def instance_reader(
     if not chosen:
         raise UsageError(f"{bank.path} has no scores of {prompts}. Run `logitbank extract` first.")
     last = in_order(d.checkpoint.step for d in chosen)[-1]
-    return InstanceReader(
-        bank, prompts, [d for d in chosen if d.checkpoint.step == last], k, he_she
-    )
+    deposits = [d for d in chosen if d.checkpoint.step == last]
+    checkpoint = deposits[0].checkpoint
+    scores = Scores([bank], (prompts,), [checkpoint.model], steps=[last], runs=[checkpoint.run])
+    return InstanceReader(scores, deposits, k, he_she)
 
 
 class _Best(NamedTuple):
@@ -260,12 +262,6 @@ def _arrays(frame: pl.DataFrame, best: _Best, prompts: str) -> Instances:
     index = np.full(max(int(row.max()), int(best.rows.max(initial=0))) + 1, OUTSIDE)
     index[best.rows] = np.arange(len(best.rows))
     at = index[row[:, :, 0]]
-    for missing, noun in ((int((at < 0).sum()), "questions"), (frame["p"].null_count(), "options")):
-        if missing:
-            raise BankError(
-                f"{missing:,} {noun} of {prompts} have no score. Run the same `logitbank extract`"
-                " again."
-            )
     logits = best.logits[at]
     matches = best.tokens[at[i, j]] == frame["token"].to_numpy()[:, None]
     rank = np.where(matches.any(axis=1), matches.argmax(axis=1), OUTSIDE)

@@ -118,5 +118,5 @@ def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) ->
     compared = logitbank.analysis.debias_compare(bank, []).missing
     assert compared == (excluded("toy", 8),)
     assert logitbank.analysis.debias_compare(bank, [], step=0).missing == ()
-    with pytest.raises(BankError, match="questions of unqover-gender"):
+    with pytest.raises(BankError, match="options of unqover-gender have no score"):
         logitbank.analysis.debias_train(bank, prompts="unqover-gender", split=None, k=4)

@@ -498,14 +498,12 @@ def _answers(bank: Bank, name: str, checkpoint: Mapping[str, Any]) -> dict[Reque
     """The answers of one checkpoint to the requests of a prompt set that are scored completely."""
     from logitbank.analysis.frames.reader import Scores
 
-    if not any(
-        all(getattr(d.checkpoint, key) == value for key, value in checkpoint.items())
-        for d in bank.deposits(prompts=name)
-    ):
+    scores = Scores(
+        [bank], (name,), [checkpoint["model"]], steps=[checkpoint["step"]], runs=[checkpoint["run"]]
+    )
+    if not [*scores.holding()]:
         return {}
-    scores = Scores([bank], (name,), [checkpoint["model"]], steps=[checkpoint["step"]])
-    sums = pl.concat(request_sums(scores, lambda found: found.rows))
-    return answers(sums.filter(run=checkpoint["run"]))
+    return answers(pl.concat(request_sums(scores, lambda found: found.rows)))
 
 
 def request_sums(scores: "Scores", reduce: "Callable[[PromptSums], T]") -> list[T]:

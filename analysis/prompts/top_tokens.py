@@ -8,6 +8,7 @@ import polars as pl
 from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.errors import UsageError
 from logitbank.store import Bank, Deposit
+from logitbank.store.filter.top import first_entries, top
 from logitbank.store.read.choose import Names, Steps, checkpoints_chosen
 from logitbank.store.tables.token_texts import COLUMN, look_up_texts
 
@@ -77,25 +78,15 @@ def top_tokens(
 
 def _deposit_top_tokens(deposit: Deposit, queries: pl.DataFrame, k: int) -> pl.DataFrame:
     """The tokens of one checkpoint at the queries whose blocks are committed."""
-    rows = queries.filter(query_set=deposit.query_set)["row"].unique().sort()
-    rows = rows.filter(pl.Series(deposit.committed_rows()).gather(rows))
-    if deposit.layout.keep.has_full_rows:
-        values = deposit.logprobs(rows.to_numpy()).astype(np.float64)
-        tokens = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        logprobs = np.take_along_axis(values, tokens, axis=1)
-        frame = pl.DataFrame({
-            "row": np.repeat(rows, tokens.shape[1]), "token": tokens.ravel(),
-            "logprob": logprobs.ravel(),
-        })  # fmt: skip
-    else:
-        logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp").cast(pl.Float64)
-        listed = deposit.scores().filter(
-            pl.col("kind") == "top", pl.col("query").is_in(rows.implode())
-        )
-        ordered = listed.select("token", row="query", logprob=logprob).sort(
-            "row", "logprob", descending=[False, True], maintain_order=True
-        )
-        frame = ordered.group_by("row", maintain_order=True).head(k).collect()
+    rows = queries.filter(query_set=deposit.query_set)["row"].unique()
+    keep, vocab = deposit.layout.keep, deposit.layout.vocab
+    k = min(k, vocab, vocab if keep.has_full_rows else keep.k)
+    scores = deposit.scores().filter(first_entries(k), pl.col("query").is_in(rows.implode()))
+    best = top(deposit, k, scores.collect())
+    frame = pl.DataFrame({
+        "row": np.repeat(best.rows, k), "token": best.tokens.ravel(),
+        "logprob": (best.logits - best.logsumexp[:, None]).ravel(),
+    })  # fmt: skip
     about = {"query_set": deposit.query_set, **asdict(deposit.checkpoint)}
     known = frame.with_columns(
         *(pl.lit(value).alias(name) for name, value in about.items()),

@@ -154,14 +154,13 @@ def read_runs(
     """The scores of these runs of a model at a step; None as for `run_scores`."""
     assert family.items is not None
     try:
-        items = family.items(Scores(banks, (prompts,), [seeds.model], steps=[step]))
+        items = family.items(Scores(banks, (prompts,), [seeds.model], steps=[step], runs=[*runs]))
     except NoRowsError:  # blocks without these prompts
         return None
     place = {
         **seeds._asdict(), "step": step, "prompts": prompts, "family": family.name,
         "score": family.measures[0].name,
     }  # fmt: skip
-    items = items.at(np.flatnonzero(items.checkpoints["run"].is_in(runs)))
     return run_scores(items, family.measures[0], place)
 
 

@@ -20,21 +20,31 @@ class RunMoves(NamedTuple):
     checkpoints: int
     """Number of checkpoints."""
     table: pl.DataFrame
-    """One row per prompt × order that is scored anywhere, the largest movement first: model, run,
-    prompt_id, order_seed, option (the one with the largest movement; the first of equal ones),
-    movement, low, low_step, high, high_step (the first such checkpoint; null is the release). Equal
-    movements, to 12 decimals of a share, are in the order of the prompts."""
+    """As `movements` returns it."""
 
 
-def moves_of_runs(parts: Iterable[PromptScores]) -> Iterator[RunMoves]:
-    """How far each prompt's probabilities move over the checkpoints of each model and run.
+def movements(parts: Iterable[PromptScores]) -> pl.DataFrame:
+    """How far each prompt's probabilities move over the checkpoints, the largest change first.
 
-    `parts` are a few checkpoints at a time, those of a model and run one after the other.
+    `parts` are consecutive checkpoints of one model and run, at least one part.
     The movement of an option is its largest minus its smallest share over the checkpoints that
     have it; that of a prompt is its options' largest. If no prompt has two options, it is the
     probability that moves (`PromptScores.measure`); of a sentence that is the product over its
     tokens, so short ones move most.
+
+    Returns
+    -------
+    One row per prompt × order that is scored anywhere: model, run, prompt_id, order_seed, option
+    (the one with the largest movement; the first of equal ones), movement, low, low_step, high,
+    high_step (the first such checkpoint; null is the release). Equal movements, to 12 decimals of a
+    share, are in the order of the prompts.
     """
+    (moves,) = moves_of_runs(parts)
+    return moves.table
+
+
+def moves_of_runs(parts: Iterable[PromptScores]) -> Iterator[RunMoves]:
+    """The movements of each model and run, whose parts follow each other."""
     for _, of_run in groupby(parts, lambda part: (part.model, part.run)):
         all_steps: list[int | None] = []
         for scores in of_run:

@@ -14,7 +14,7 @@ import pytest
 from logitbank.analysis.prompts.lookup import prompt_set
 from logitbank.analysis.prompts.scores import PromptScores, prompt_scores
 from logitbank.analysis.prompts.show import PromptMoves, show
-from logitbank.analysis.prompts.view import moves_of_runs, prompt_rows
+from logitbank.analysis.prompts.view import movements, prompt_rows
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -61,11 +61,6 @@ def weights(*pairs: tuple[float, float]) -> np.ndarray:
 def only(bank: Bank, prompts: str = "parity", **chosen: Any) -> PromptScores:
     (scores,) = prompt_scores(bank, prompts, **chosen)
     return scores
-
-
-def movements(parts: Sequence[PromptScores]) -> pl.DataFrame:
-    (moves,) = moves_of_runs(parts)
-    return moves.table
 
 
 def table_of(

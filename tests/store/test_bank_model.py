@@ -32,8 +32,8 @@ from tests.support.small_banks import OPTIONS, QUERIES, VOCAB, block_data, new_b
 MANY = 250
 """So often that the machine goes another way each time."""
 RUNS = [
-    (6, 20),
-    whole(12, 25),
+    (4, 20),
+    whole(8, 20),
     long(MANY, 50),
 ]
 """How often the machine starts on an empty bank, and how many steps it takes at most."""
@@ -182,6 +182,7 @@ class BankMachine(RuleBasedStateMachine):
         for part in set(own.state().options) - before:
             self.model[step].extra[part] = token
 
+    @precondition(lambda self: any(s.rows for s in self.model.values()))  # of something
     @rule()
     def merge_into_a_new_bank(self) -> None:
         sealed = {d.checkpoint.step for d in self.bank.deposits() if d.sealed}

@@ -16,7 +16,8 @@ from logitbank.store.share.push import pull, push
 from logitbank.wording import without_credentials
 from tests.support.command import Call
 from tests.support.file_server import FileServer
-from tests.support.small_banks import fill, new_bank, spec
+from tests.support.made_once import made_once
+from tests.support.small_banks import bank_of
 
 pytest.importorskip("obstore")
 pytest.importorskip("huggingface_hub")
@@ -44,12 +45,14 @@ def test_a_text_keeps_its_urls_without_credentials(text: str, shown: str) -> Non
     assert without_credentials(text) == shown
 
 
+@made_once
+def public(path: Path) -> None:
+    push(bank_of(path.with_name("made"), 0).path, path)
+
+
 @pytest.fixture
 def published(tmp_path: Path, cache: Path) -> Path:
-    bank = new_bank(tmp_path / "made")
-    fill(bank, spec(0))
-    push(bank.path, tmp_path / "public")
-    return tmp_path / "public"
+    return public(tmp_path / "public")
 
 
 def poisoned(url: str, password: str = POISON) -> str:

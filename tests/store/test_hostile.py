@@ -75,7 +75,7 @@ def claim(deposit: Deposit, **sizes: int) -> None:
         {"queries": HUGE, "block_rows": HUGE},
         {"vocab": HUGE},
         {"queries": HUGE, "vocab": HUGE, "block_rows": HUGE},
-        {"queries": HUGE, "block_rows": 4096},
+        {"queries": HUGE, "block_rows": 65536},  # 32,768 blocks
         {"vocab": 2**24},
         {"keep_k": HUGE},
     ],

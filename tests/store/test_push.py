@@ -41,10 +41,12 @@ from logitbank.store.share.targets import Folder, Source, publish, stored_object
 from tests.support.dataset_hub import DatasetHub
 from tests.support.fault_points import stops
 from tests.support.made_once import made_once
+from tests.support.preloaded import Preloaded
 from tests.support.s3_server import S3Server
 from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
+    bank_of,
     fill,
     new_bank,
     prompt_table,
@@ -72,15 +74,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue(request.param))
 
 
-def make(path: Path, *steps: int, seed: int = 0, **provenance: str) -> Bank:
-    bank = new_bank(path)
-    for step in steps:
-        add(bank, step, seed=seed, **provenance)
-    return bank
-
-
 def add(bank: Bank, step: int, *, blocks: int = 3, seed: int = 0, **provenance: str) -> None:
-    fill(bank, spec(step, **provenance), blocks=range(blocks), seed=seed)
+    fill(bank, spec(step, **provenance), blocks=range(blocks), seed=seed + step)
 
 
 def same_rows(one: Bank, other: Bank) -> None:
@@ -103,7 +98,7 @@ def indexed(target: str) -> dict[str, Any]:
 
 
 def test_a_pushed_bank_opens_in_place_and_comes_back_equal(tmp_path: Path, target: str) -> None:
-    bank = make(tmp_path / "bank", 0, 1)
+    bank = bank_of(tmp_path / "bank", 0, 1)
     push(bank.path, target)
     same_rows(bank, Bank.open(target, rows=True))
     pull(target, tmp_path / "back")
@@ -117,7 +112,7 @@ def test_a_pushed_bank_opens_in_place_and_comes_back_equal(tmp_path: Path, targe
 
 def test_whole_deposits_alone_are_sent(tmp_path: Path, target: str) -> None:
     """One in progress is left out, and the result counts it."""
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     add(bank, 1, blocks=1)
     sent = push(bank.path, target)
     assert str(sent).endswith(", 1 incomplete deposit left out")
@@ -135,7 +130,7 @@ def test_whole_deposits_alone_are_sent(tmp_path: Path, target: str) -> None:
 
 
 def test_concurrent_pushes_lose_and_mix_nothing(tmp_path: Path, target: str) -> None:
-    banks = [make(tmp_path / f"bank{i}", i, seed=i) for i in range(4)]
+    banks = [bank_of(tmp_path / f"bank{i}", i, seed=i) for i in range(4)]
     push(banks[0].path, target)  # a hub creates the repository
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda bank: push(bank.path, target), banks[1:]))
@@ -202,7 +197,7 @@ def test_of_two_pushes_of_different_versions_at_once_one_is_refused(
 
 
 def test_what_a_killed_push_left_of_another_version_blocks_nobody(tmp_path: Path, s3: str) -> None:
-    bank, other = make(tmp_path / "bank", 0), new_bank(tmp_path / "other")
+    bank, other = bank_of(tmp_path / "bank", 0), new_bank(tmp_path / "other")
     other.add_prompts("own", prompt_table(topic="a"))
     bank.add_prompts("own", prompt_table(topic="b"))
     for path in chosen(other.path):
@@ -213,7 +208,7 @@ def test_what_a_killed_push_left_of_another_version_blocks_nobody(tmp_path: Path
 
 
 def test_licenses_and_citations_of_what_is_pushed_are_recorded(tmp_path: Path, target: str) -> None:
-    theirs, mine = make(tmp_path / "theirs", 0), make(tmp_path / "mine", 1)
+    theirs, mine = bank_of(tmp_path / "theirs", 0), bank_of(tmp_path / "mine", 1)
     push(theirs.path, target)
     describe(mine.path, title="mine", citation="Me 2026")
     push(mine.path, target)
@@ -233,7 +228,7 @@ def test_licenses_and_citations_of_what_is_pushed_are_recorded(tmp_path: Path, t
 
 
 def test_a_push_fills_in_what_was_not_stored(tmp_path: Path, target: str) -> None:
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     describe(bank.path, license="")
     push(bank.path, target)
     describe(bank.path, license="CC-BY-4.0")
@@ -243,9 +238,9 @@ def test_a_push_fills_in_what_was_not_stored(tmp_path: Path, target: str) -> Non
 
 def test_a_deposit_with_other_content_is_refused_and_stays(tmp_path: Path, target: str) -> None:
     config = "1" * 16
-    push(make(tmp_path / "theirs", 0, config=config).path, target)
+    push(bank_of(tmp_path / "theirs", 0, config=config).path, target)
     before = indexed(target)
-    mine = make(tmp_path / "mine", 0, 1, seed=3, config=config)
+    mine = bank_of(tmp_path / "mine", 0, 1, seed=3, config=config)
     with pytest.raises(BankError, match=r"logprobs/c/0/0 differs .*/org%2Fmodel/main/0/q-"):
         push(mine.path, target)
     for provenance in ({"engine": "y"}, {"weights": "cd" * 32}, {"config": "2" * 16}):
@@ -259,18 +254,18 @@ def test_a_deposit_with_other_content_is_refused_and_stays(tmp_path: Path, targe
 def test_the_same_deposit_pushed_by_two_is_no_conflict(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push(make(tmp_path / "one", 0).path, target)
+    push(bank_of(tmp_path / "one", 0).path, target)
     with monkeypatch.context() as patch:
         patch.setattr(
             commits, "datetime", SimpleNamespace(now=lambda zone: datetime(2030, 1, 1, tzinfo=zone))
         )
-        two = make(tmp_path / "two", 0)
+        two = bank_of(tmp_path / "two", 0)
     assert push(two.path, target).objects == 0
     same_rows(two, Bank.open(target, rows=True))
 
 
 def test_a_damaged_object_is_not_sent(tmp_path: Path, target: str) -> None:
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     push(bank.path, target, steps=0)
     add(bank, 1)
     (scores,) = bank.path.glob("*/main/1/*/scores/all.parquet")
@@ -289,7 +284,7 @@ def test_a_damaged_object_is_not_sent(tmp_path: Path, target: str) -> None:
 
 
 def test_parts_bring_the_tables_that_they_need(tmp_path: Path, target: str) -> None:
-    bank = make(tmp_path / "bank", 0, 1, 2)
+    bank = bank_of(tmp_path / "bank", 0, 1, 2)
     bank.add_prompts("other", prompt_table(topic="x"))
     push(bank.path, target, steps=[0, 2], prompts=["parity"])
     pushed = Bank.open(target)
@@ -314,7 +309,7 @@ def test_a_damaged_target_is_refused_or_repaired(
     tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
     target = str(tmp_path / "target") if kind == "folder" else request.getfixturevalue("s3")
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     push(bank.path, target)
     before = indexed(target)
     (shard,) = (p for p in before if p.endswith("logprobs/c/1/0"))
@@ -344,7 +339,7 @@ def test_a_damaged_target_is_refused_or_repaired(
 def test_an_index_that_no_reader_accepts_is_not_pushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     monkeypatch.setattr(index, "MAX_BYTES", 1000)
     with pytest.raises(UsageError):
         push(bank.path, tmp_path / "copy")
@@ -355,7 +350,7 @@ def test_a_large_index_of_a_target_is_not_read(
     tmp_path: Path, s3: str, hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for url in (s3, hub):
-        push(make(tmp_path / url[:2], 0).path, url)
+        push(bank_of(tmp_path / url[:2], 0).path, url)
     monkeypatch.setattr(index, "MAX_BYTES", 100)
     for url in (s3, hub):
         place = open_target(url)
@@ -370,7 +365,7 @@ def test_a_large_index_of_a_target_is_not_read(
 def test_objects_are_put_in_an_order_that_readers_may_see(
     tmp_path: Path, s3: str, s3_server: S3Server
 ) -> None:
-    done = push(make(tmp_path / "bank", 0, 1).path, s3)
+    done = push(bank_of(tmp_path / "bank", 0, 1).path, s3)
     puts = list(s3_server.puts())
     assert done.objects == len(puts) - 1
     assert puts[0].endswith("/bank/zarr.json")
@@ -384,7 +379,7 @@ def test_objects_are_put_in_an_order_that_readers_may_see(
 def test_a_push_that_a_failing_server_interrupted_sends_nothing_again(
     tmp_path: Path, s3: str, s3_server: S3Server
 ) -> None:
-    bank = make(tmp_path / "bank", 0, 1, 2)
+    bank = bank_of(tmp_path / "bank", 0, 1, 2)
     s3_server.behave(puts=20)
     with pytest.raises(RemoteError, match=rf"{s3}/.* \(503 Service Unavailable\)"):
         push(bank.path, s3)
@@ -399,16 +394,18 @@ def test_a_push_that_a_failing_server_interrupted_sends_nothing_again(
 
 
 @pytest.mark.whole
-def test_a_killed_push_is_completed_by_the_same_command(tmp_path: Path, s3: str) -> None:
-    bank = make(tmp_path / "bank", *range(6))
-    assert len([*stops("logitbank.store.share.s3:S3._put", "push", bank.path, s3)]) > 3
+def test_a_killed_push_is_completed_by_the_same_command(
+    preloaded: Preloaded, tmp_path: Path, s3: str
+) -> None:
+    bank = bank_of(tmp_path / "bank", *range(6))
+    assert len([*stops(preloaded, "logitbank.store.share.s3:S3._put", "push", bank.path, s3)]) > 3
     same_rows(bank, Bank.open(s3, rows=True))
 
 
 def test_refusals_are_one_error_that_names_the_next_step(
     tmp_path: Path, s3: str, hub: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     with pytest.raises(RemoteError, match=r"s3://nowhere/x.*NoSuchBucket"):
         push(bank.path, "s3://nowhere/x")
     s3_server.behave(puts=0, status="403 Forbidden")
@@ -428,7 +425,7 @@ def test_refusals_are_one_error_that_names_the_next_step(
 def test_the_commands_take_the_steps_of_extract(tmp_path: Path, s3: str) -> None:
     from logitbank.cli.main import app
 
-    bank = make(tmp_path / "bank", 0, 1, 2, 4)
+    bank = bank_of(tmp_path / "bank", 0, 1, 2, 4)
     run = CliRunner().invoke
     assert run(app, ["push", str(bank.path), s3, "--steps", "0:4:2"]).exit_code == 0
     result = run(app, ["pull", s3, str(tmp_path / "back"), "--steps", "2,last"])
@@ -483,7 +480,7 @@ def test_a_push_that_the_hub_refused_sends_nothing_again(
     tmp_path: Path, hub: str, hub_server: DatasetHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logitbank.store.share.moves.GROUP_OBJECTS", 12)
-    bank = make(tmp_path / "bank", 0)
+    bank = bank_of(tmp_path / "bank", 0)
     add(bank, 1, seed=1)
     add(bank, 2, seed=2)
     hub_server.behave(commits=2)
@@ -497,8 +494,8 @@ def test_a_push_that_the_hub_refused_sends_nothing_again(
 
 
 def test_a_commit_between_listing_and_sending_is_kept(tmp_path: Path, hub: str) -> None:
-    mine, theirs = make(tmp_path / "mine", 0), make(tmp_path / "theirs", 1)
-    push(make(tmp_path / "first", 5).path, hub)
+    mine, theirs = bank_of(tmp_path / "mine", 0), bank_of(tmp_path / "theirs", 1)
+    push(bank_of(tmp_path / "first", 5).path, hub)
     target = HubDataset(hub)
     stored = stored_objects(target)
     push(theirs.path, hub)
@@ -537,7 +534,7 @@ def objects_of(root: Path) -> dict[str, bytes]:
 
 
 def test_a_card_is_updated_until_a_user_replaces_it(tmp_path: Path, hub: str) -> None:
-    bank, target = make(tmp_path / "b", 0, 8), HubDataset(hub)
+    bank, target = bank_of(tmp_path / "b", 0, 8), HubDataset(hub)
     push(bank.path, hub, steps="0")
     first = target.current()["README.md"]
     assert b"Models: org/model. Prompt sets: parity." in first
@@ -554,7 +551,7 @@ def test_what_a_killed_pull_staged_goes_before_the_next_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may fill the disk."""
-    bank, back = make(tmp_path / "b", 0), tmp_path / "back"
+    bank, back = bank_of(tmp_path / "b", 0), tmp_path / "back"
     (back / ".staging-dead").mkdir(parents=True)
     (back / ".staging-dead" / "owner").touch()
     copy, found = Source.copy, set()
@@ -569,7 +566,7 @@ def test_what_a_killed_pull_staged_goes_before_the_next_copies(
 
 
 def test_a_folder_with_parts_of_a_bank_is_refused(tmp_path: Path) -> None:
-    bank, parts = make(tmp_path / "b", 0), tmp_path / "parts"
+    bank, parts = bank_of(tmp_path / "b", 0), tmp_path / "parts"
     push(bank.path, parts)
     document = (parts / "zarr.json").read_bytes()
     (parts / "zarr.json").unlink()
@@ -624,7 +621,7 @@ def with_other_table(bank: Bank) -> Path:
 
 @pytest.mark.parametrize("at", [r"/commits/seal", r"^prompts/.*parquet$"])
 def test_two_pushes_of_other_numbers_at_once_are_not_mixed(tmp_path: Path, at: str) -> None:
-    ours, theirs = (make(tmp_path / f"{seed}", 0, seed=seed) for seed in range(2))
+    ours, theirs = (bank_of(tmp_path / f"{seed}", 0, seed=seed) for seed in range(2))
     with_other_table(theirs)
     target = Folder(tmp_path / "target")
     objects.make_root(tmp_path / "target")
@@ -646,7 +643,7 @@ def test_two_pushes_of_other_numbers_at_once_are_not_mixed(tmp_path: Path, at: s
 
 
 def test_a_table_replaces_the_digest_that_a_killed_push_left(tmp_path: Path) -> None:
-    ours, theirs = (make(tmp_path / f"{seed}", 0) for seed in range(2))
+    ours, theirs = (bank_of(tmp_path / f"{seed}", 0) for seed in range(2))
     table = with_other_table(theirs)
     push(ours.path, tmp_path / "target")
     (tmp_path / "target" / "prompts" / table.name).unlink()

@@ -25,7 +25,7 @@ from logitbank.store.share.targets import Folder, Source, publish, stored_object
 from tests.support.fault_proxy import FaultProxy
 from tests.support.file_server import FileServer
 from tests.support.s3_server import S3Server
-from tests.support.small_banks import block_data, fill, new_bank, spec
+from tests.support.small_banks import bank_of, block_data, new_bank, spec
 
 obstore = pytest.importorskip("obstore")
 pytest.importorskip("huggingface_hub")
@@ -42,12 +42,6 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "folder":
         return str(tmp_path / "target")
     return str(request.getfixturevalue("s3"))
-
-
-def make(path: Path, step: int = 0, *, seed: int = 0, **provenance: str) -> Bank:
-    bank = new_bank(path)
-    fill(bank, spec(step, **provenance), seed=seed)
-    return bank
 
 
 class Killed(BaseException):
@@ -111,7 +105,10 @@ def test_a_push_killed_anywhere_does_not_block_a_recomputed_deposit(
     tmp_path: Path, s3: str, at: int
 ) -> None:
     """Its objects have no commit, so they are nobody's result."""
-    first, second = make(tmp_path / "1"), make(tmp_path / "2", seed=1, weights="cd" * 32)
+    first, second = (
+        bank_of(tmp_path / "1", 0),
+        bank_of(tmp_path / "2", 0, seed=1, weights="cd" * 32),
+    )
     with pytest.raises(Killed):
         send(first, s3, Stopping(first.path, at))
     push(second.path, s3)
@@ -123,7 +120,7 @@ def test_a_push_killed_anywhere_does_not_block_a_recomputed_deposit(
 def test_of_two_results_of_one_deposit_one_is_whole_and_the_other_refused(
     tmp_path: Path, target: str, at: int
 ) -> None:
-    first, second = make(tmp_path / "1"), make(tmp_path / "2", seed=1)
+    first, second = bank_of(tmp_path / "1", 0), bank_of(tmp_path / "2", 0, seed=1)
     refused: list[str] = []
 
     def other() -> None:
@@ -179,7 +176,7 @@ def test_another_push_that_replaces_an_object_before_the_commit_is_undone(
     tmp_path: Path, s3: str
 ) -> None:
     """It looked for a commit just before there was one."""
-    bank = make(tmp_path / "1")
+    bank = bank_of(tmp_path / "1", 0)
     shard = next(path for path in chosen(bank.path) if path.endswith("logprobs/c/1/0"))
 
     class Late(S3):
@@ -196,7 +193,7 @@ def test_another_push_that_replaces_an_object_before_the_commit_is_undone(
 
 def test_a_replaced_object_is_put_back_if_its_commit_has_come(tmp_path: Path, s3: str) -> None:
     """The other push commits between the look and the replacement."""
-    first, second = make(tmp_path / "1"), make(tmp_path / "2", seed=1)
+    first, second = bank_of(tmp_path / "1", 0), bank_of(tmp_path / "2", 0, seed=1)
     push(second.path, s3)
     seal = next(path for path in chosen(second.path) if path.endswith("seal.json"))
     place = S3(s3, write=True)
@@ -244,7 +241,7 @@ class Damaging:
 
 @pytest.mark.parametrize("name", ["seal.json", "/zarr.json", ".sha256", ".parquet"])
 def test_a_flipped_bit_of_a_listing_is_not_published(tmp_path: Path, s3: str, name: str) -> None:
-    bank = make(tmp_path / "1")
+    bank = bank_of(tmp_path / "1", 0)
     push(bank.path, s3)
     obstore.delete(s3_store(s3, write=True), [index.NAME])
     place = Damaging(open_target(s3), name, 1)
@@ -256,7 +253,7 @@ def test_a_flipped_bit_of_a_listing_is_not_published(tmp_path: Path, s3: str, na
 
 
 def test_a_damaged_read_of_the_index_loses_no_deposit_of_others(tmp_path: Path, s3: str) -> None:
-    theirs, mine = make(tmp_path / "1", 0), make(tmp_path / "2", 1)
+    theirs, mine = bank_of(tmp_path / "1", 0), bank_of(tmp_path / "2", 1)
     push(theirs.path, s3)
     place = Damaging(open_target(s3), index.NAME, 2)
     plan = moves(chosen(mine.path), stored_objects(open_target(s3)), location=s3)
@@ -279,7 +276,7 @@ def test_a_store_that_ignores_conditions_is_refused(
 
     monkeypatch.setattr(obstore, "put", careless)
     with pytest.raises(RemoteError, match="ignores the conditions If-None-Match and If-Match"):
-        push(make(tmp_path / "1").path, s3)
+        push(bank_of(tmp_path / "1", 0).path, s3)
     assert not open_target(s3).sizes()
 
 
@@ -303,7 +300,7 @@ def test_a_store_that_ignores_conditions_is_refused(
 def test_a_wait_that_a_server_asks_for_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, str]
 ) -> None:
-    bank = make(tmp_path / "1")
+    bank = bank_of(tmp_path / "1", 0)
     push(bank.path, tmp_path / "public")
     waits: list[float] = []
     with FileServer(tmp_path / "public") as server:
@@ -349,7 +346,7 @@ def test_answers_of_another_protocol_are_one_line(error: Exception) -> None:
 def test_odd_addresses_in_variables_are_one_line(
     tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    bank = make(tmp_path / "1")
+    bank = bank_of(tmp_path / "1", 0)
     monkeypatch.setenv(name, value)
     for call in (lambda: Bank.open(s3), lambda: push(bank.path, s3)):
         with pytest.raises(UsageError, match=rf"^{name} is .*which is no address\. Use"):
@@ -367,7 +364,7 @@ def portal(s3_server: S3Server) -> Iterator[str]:
 def test_the_page_of_a_login_is_neither_a_bank_nor_an_empty_place(
     tmp_path: Path, s3: str, portal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bank = make(tmp_path / "1")
+    bank = bank_of(tmp_path / "1", 0)
     for name, value in (("AWS_ENDPOINT_URL", portal), ("HF_ENDPOINT", portal), ("HF_TOKEN", "x")):
         monkeypatch.setenv(name, value)
     for url in (s3, "hf://datasets/lab/bank", f"{portal}/bank"):

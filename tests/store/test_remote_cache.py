@@ -14,6 +14,7 @@ from logitbank.store import Bank
 from logitbank.store.share.push import push
 from tests.support.fault_points import stopped
 from tests.support.file_server import FileServer
+from tests.support.preloaded import Preloaded
 from tests.support.small_banks import fill, flip, new_bank, spec
 
 pytest.importorskip("huggingface_hub")
@@ -176,14 +177,14 @@ def test_processes_that_open_one_bank_at_once_copy_it_once(server: FileServer, c
 
 @pytest.mark.whole
 def test_a_copy_that_was_killed_is_completed_by_the_next_call(
-    server: FileServer, cache: Path
+    preloaded: Preloaded, server: FileServer, cache: Path
 ) -> None:
     url = f"{server.url}/bank"
     expected = answer(Bank.open(url))
     shutil.rmtree(cache)
     query = ("query", url, "SELECT * FROM scores")
     number = 1
-    while stopped(f"change:{cache}", number, *query):
+    while stopped(preloaded, f"change:{cache}", number, *query):
         assert answer(Bank.open(url, rows=True)) == expected
         shutil.rmtree(cache)
         number *= 2

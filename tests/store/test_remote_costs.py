@@ -25,7 +25,7 @@ pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("cache")
 
 KEY = ["model", "run", "step", "prompt_id", "option"]
-FEW, MANY = 12, 200
+FEW, MANY = 12, 50
 
 
 def add(bank: Bank, step: int) -> None:
@@ -90,7 +90,7 @@ def test_one_step_of_a_bank_costs_its_scores_and_what_all_share(
 
 
 @pytest.mark.whole
-def test_one_step_of_two_hundred_costs_no_more_requests(served: FileServer, tmp_path: Path) -> None:
+def test_one_step_of_fifty_costs_no_more_requests(served: FileServer, tmp_path: Path) -> None:
     of_steps(tmp_path, MANY)
     assert len(costs(served, ONE_STEP["scan"], deposits=MANY)) == 20
 

@@ -182,13 +182,16 @@ def _banks(folder: Path) -> None:
     new_bank(folder / "empty")
 
 
-def killed_commands(folder: Path, command: str, stride: str) -> None:
-    """Kill a command before every `stride`-th change, look at its bank, and run it again."""
+def killed_commands(folder: Path, command: str, first: str, stride: str) -> None:
+    """Kill a command before a change, and every `stride`-th later; look at its bank; run it again.
+
+    Prints the number of the first change that the command does not have.
+    """
     assert forked(lambda: _banks(folder)) == 0
     path = folder / "path"
     assert forked(_begin(path, command)) == 0
     expected = content(path)
-    change = 1
+    change = int(first)
     while True:
         run = _begin(path, command)
 

@@ -4,7 +4,7 @@ A point is `MODULE:FUNCTION` (a method is `MODULE:CLASS.METHOD`), or `change:FOL
 a file below a folder. `stop_before` acts in this process. `stopped` starts a command of `logitbank`
 in a process that is killed at a point:
 
->>> stopped("logitbank.store.share.targets:Folder._place", 3, "push", "b.zarr", "to")
+>>> stopped(preloaded, "logitbank.store.share.targets:Folder._place", 3, "push", "b.zarr", "to")
 -9
 """
 
@@ -13,12 +13,13 @@ import importlib
 import itertools
 import os
 import signal
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.support.paths import ROOT
+if TYPE_CHECKING:
+    from tests.support.preloaded import Preloaded
 
 CHANGES = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir"}
 """Audit events of Python that change files; `open` for reading is one of them."""
@@ -67,23 +68,26 @@ def _before_changes(folder: str, act: Callable[[], object]) -> None:
     sys.addaudithook(hook)
 
 
-def stopped(point: str, number: int, *arguments: object, by: int = signal.SIGKILL) -> int:
-    """The exit code of `logitbank`, stopped at a point; 0 if it ended before."""
-    words = [point, str(number), str(int(by)), *map(str, arguments)]
-    command = [sys.executable, "-m", "tests.support.fault_points", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode in (0, -by), done.stderr[-3000:]
-    assert "Traceback" not in done.stderr, done.stderr[-3000:]
-    return done.returncode
+def stopped(preloaded: "Preloaded", point: str, number: int, *arguments: object) -> int:
+    """The exit code of `logitbank`, killed at a point; 0 if it ended before."""
+    with tempfile.TemporaryFile("w+") as output:
+        module = "tests.support.fault_points"
+        process = preloaded.command(module, point, number, *arguments, output=output)
+        code = process.wait()
+        output.seek(0)
+        told = output.read()
+    assert code in (0, -signal.SIGKILL), told[-3000:]
+    assert "Traceback" not in told, told[-3000:]
+    return code
 
 
-def stops(point: str, *arguments: object, by: int = signal.SIGKILL) -> Iterator[int]:
+def stops(preloaded: "Preloaded", point: str, *arguments: object) -> Iterator[int]:
     """Stop a command before the 1st, 2nd, 4th, 8th … pass until it ends; yields each number.
 
     The caller looks at what is left after each. Each run resumes what the last one left.
     """
     number = 1
-    while stopped(point, number, *arguments, by=by):
+    while stopped(preloaded, point, number, *arguments):
         yield number
         number *= 2
 
@@ -91,7 +95,7 @@ def stops(point: str, *arguments: object, by: int = signal.SIGKILL) -> Iterator[
 if __name__ == "__main__":
     from logitbank.cli.main import main
 
-    point, number, by, *words = sys.argv[1:]
+    point, number, *words = sys.argv[1:]
     sys.argv = ["logitbank", *words]
-    stop_before(point, int(number), int(by))
+    stop_before(point, int(number))
     main()

@@ -115,6 +115,11 @@ class Preloaded:
         address = self.address(COMMANDS)
         return Process(address, command, stdin=tty, stdout=tty, stderr=tty, env=environment)
 
+    def command(self, module: str, *arguments: object, output: IO[Any]) -> "Process":
+        """A module of the tests that runs the command line, with its imports."""
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        return Process(self.address(COMMANDS), command, stdout=output, stderr=output)
+
     def running(self) -> list[int]:
         """Processes from servers that this process has asked for and that have not ended."""
         return [process.pid for process in Process.started if process.returncode is None]

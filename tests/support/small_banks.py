@@ -21,6 +21,7 @@ from logitbank.store import (
 )
 from logitbank.store.files import documents, objects
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA, TOKENS_SCHEMA, Dtype
+from tests.support.made_once import made_once
 
 QUERIES, VOCAB, BLOCK_ROWS = 10, 6, 4
 TOKENIZER = "5e" * 32
@@ -50,10 +51,26 @@ def token_table() -> pl.DataFrame:
 
 
 def new_bank(path: Path) -> Bank:
+    return Bank.open(_empty(path))
+
+
+@made_once
+def _empty(path: Path) -> None:
     bank = Bank.create(path, title="small", license="CC0-1.0")
     bank.add_query_set(QUERY_SET)
     bank.add_prompts("parity", prompt_table())
-    return bank
+
+
+def bank_of(path: Path, *steps: int, seed: int = 0, **provenance: str) -> Bank:
+    """A new bank with a sealed deposit of each step, each with its own rows."""
+    return Bank.open(_of_steps(path, *steps, seed=seed, **provenance))
+
+
+@made_once
+def _of_steps(path: Path, *steps: int, seed: int, **provenance: str) -> None:
+    bank = new_bank(path)
+    for step in steps:
+        fill(bank, spec(step, **provenance), seed=seed + step)
 
 
 def logits(seed: int = 0, *, queries: int = QUERIES, vocab: int = VOCAB) -> np.ndarray:

@@ -50,14 +50,11 @@ def _series(result: Fluctuation, prefix: str, ranked: pl.DataFrame) -> Iterator[
     own = result.professions.filter(pl.col(key) == row[key] for key in KEYS)
     top = own.filter(pl.col("cv_r") == row["max"]).row(0, named=True)
     if row["n"] > 1:
-        yield Finding(
-            text=f"{where}largest CV of R, {top['occupation']}", value=row["max"], n=_basis(row),
-            **about(row, "trajectories"),
-        )  # fmt: skip
-    yield Finding(
-        text=f"{where}CV of the prior's R, without a profession", value=row["prior_cv"],
-        n=counted(row["checkpoints"], "checkpoint"), **about(row, "trajectories"),
-    )  # fmt: skip
+        text = f"{where}largest CV of R, {top['occupation']}"
+        yield from_row(row, "max", text, n=_basis(row), figure="trajectories")
+    text = f"{where}CV of the prior's R, without a profession"
+    n = counted(row["checkpoints"], "checkpoint")
+    yield from_row(row, "prior_cv", text, n=n, figure="trajectories")
     yield from _correlations(result, where, row)
     yield from _checkpoints(result.checkpoint_pairs, f"{prefix}“{row['verb']}”: ", row)
     for other in others:
@@ -72,10 +69,8 @@ def _basis(row: Row) -> str:
 
 def _median(prefix: str, row: Row) -> Finding:
     where = f"{prefix}“{row['verb']}” from {step_name(row['first_step'])}: "
-    return Finding(
-        text=f"{where}median CV of R", value=row["median"], n=_basis(row),
-        **about(row, "certainty_cv"),
-    )  # fmt: skip
+    text = f"{where}median CV of R"
+    return from_row(row, "median", text, n=_basis(row), figure="certainty_cv")
 
 
 def _correlations(result: Fluctuation, where: str, row: Row) -> Iterator[Finding]:

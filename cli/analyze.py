@@ -146,7 +146,8 @@ def _table_names(family: Family) -> list[str] | None:
     """The names of its tables, if they are known before an analysis.
 
     They are those of the class of the result that its function returns in a `Study`, which
-    `logitbank.analysis` has; or those of measures, if the family adds no others.
+    `logitbank.analysis` has; or those of measures, if the family adds no others. A family with
+    settings may add some.
     """
     from logitbank import analysis
     from logitbank.analysis.results.tables import table_names
@@ -155,7 +156,7 @@ def _table_names(family: Family) -> list[str] | None:
     returned = re.fullmatch(r"Study\[(\w+)\]", text)
     if returned and returned[1] == "Measured":
         own = ["measures", "change_points", *family.views]
-        return None if family.tables else [*own, *SHARED_TABLES]
+        return None if family.tables or family.settings() else [*own, *SHARED_TABLES]
     result = getattr(analysis, returned[1], None) if returned else None
     return None if result is None else [*table_names(result), *SHARED_TABLES]
 

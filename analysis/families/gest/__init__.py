@@ -131,6 +131,7 @@ FAMILY = Family(
     screen={
         "rates": columns("template rate rate_low rate_high published_rate female male items"),
         "stereotypes": columns("template stereotype score published score_low score_high items"),
+        "sentences": columns("template sentence_id stereotype score log10"),
     },
     measures=(RATE, PUBLISHED_RATE, *SIDES),
     views={

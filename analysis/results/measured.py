@@ -190,10 +190,7 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
         values = [formatted(row["value"], first.form) for row in (lowest, highest)]
         value = values[0]
         if values[0] != values[1]:
-            names = (
-                ", ".join(row[name] for name in groups_of(table) if row[name] != ALL)
-                for row in (lowest, highest)
-            )
+            names = (group_words(row, groups_of(table)) for row in (lowest, highest))
             ends = [f"{text} ({name})" for text, name in zip(values, names, strict=True)]
             value = f"from {ends[0]} to {ends[1]}"
         return Finding(
@@ -265,8 +262,18 @@ def _named(
 ) -> tuple[Measure, str]:
     """The measure of a row, and the words for it and its groups."""
     measure = next(each for each in family.measures if each.key == row["measure"])
-    names = "".join(f", {row[name]}" for name in groups if row[name] != ALL)
-    return measure, f"{prefix}{words_for(measure)}{names}"
+    names = group_words(row, groups)
+    return measure, f"{prefix}{words_for(measure)}" + f", {names}" * bool(names)
+
+
+def group_words(row: Row, groups: Sequence[str]) -> str:
+    """The groups of a row that are not all together; the name of a column is before a number.
+
+    >>> group_words({"category": "age", "type": "2", "split": "all"}, ["category", "type", "split"])
+    'age, type 2'
+    """
+    known = {name: row[name] for name in groups if row[name] != ALL}
+    return ", ".join(f"{name} {each}" if each.isdigit() else each for name, each in known.items())
 
 
 def _reference(measure: Measure) -> str:
@@ -357,6 +364,17 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
         f"by_{folder_name(name)}": _by_group(family, with_series(rows, *apart), name)
         for name, rows in by_group.items()
     }
+
+
+def plots(
+    family: Family, result: Measured, axis: StepAxis, palette: Sequence[str]
+) -> Iterator[Chart]:
+    """A plot over training for each measure of a family, in these colours: parts of a chart."""
+    table = with_series(_known(family, result))
+    drawn = [each for each in family.measures if each.key in table["measure"]]
+    for rows, measure, group in _plots(table, drawn, groups_of(table)):
+        names = rows[group or SERIES].unique().sort()
+        yield _curves(rows, measure, group, axis, dict(zip(names, palette, strict=False)))
 
 
 def _over_training(

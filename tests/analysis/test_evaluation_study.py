@@ -46,9 +46,9 @@ def test_a_bank_s_accuracy_and_perplexity_are_those_of_its_logits(bank: Path) ->
 
 
 def test_stereotype_accuracy_of_a_bank_and_its_relative(bank: Path) -> None:
-    table = stereotype([bank]).result.stereotype_accuracy
-    assert table.filter(measure="sa", step=8)["accuracy"].to_list() == [0.9]
-    gender = table.filter(measure="sa_gender")
+    table = stereotype([bank]).tables["stereotype_accuracy"]
+    assert table.filter(kind="sa", step=8)["accuracy"].to_list() == [0.9]
+    gender = table.filter(kind="sa_gender")
     assert gender["step"].to_list() == list(HITS)
     # From step 32 on, all answers are male: right for every male and wrong for every female one.
     assert (
@@ -84,8 +84,8 @@ def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path)
     centre = moved.sum() / 12  # Bonett and Price: one sentence more in either direction
     half = 1.959964 * np.sqrt((((moved**2).sum() + 2) / 12 - centre**2) / 12)
     assert (row["low"], row["high"]) == pytest.approx((centre - half, centre + half), rel=1e-6)
-    (found,) = (each for each in study.findings if each.text.startswith("Stereotype accuracy, cha"
-                "nge from step 7 to 8, over which the gender gap Δ goes from"))  # fmt: skip
+    text = "Stereotype accuracy, type 2, sa, change from step 7 to 8, over which the gender gap Δ"
+    (found,) = (each for each in study.findings if each.text.startswith(text))
     assert (found.value, found.n) == (row["change"], "10 sentences")
 
     few = Bank.create(tmp_path / "few")  # too few checkpoints for a search
@@ -100,7 +100,7 @@ def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path)
 
     chart = study.charts["gap_and_stereotype"]
     assert len(chart.vconcat) == 2
-    assert legend_names(chart.to_dict()) >= {"male", "female", "SA", "sa_gender"}
+    assert legend_names(chart.to_dict()) >= {"male", "female", "type 2 sa", "type 2 sa_gender"}
     jsd_p = fairness(bank, bootstrap=0).result.jsd_parts
     known = jsd_p.filter(pl.col("gold") == pl.col("option"), pl.col("gold") != "not specified")
     assert study.tables["jsd_p"]["jsd_p"].to_list() == known["jsd_p"].to_list()
@@ -108,11 +108,11 @@ def test_stereotype_accuracy_stands_beside_the_change_of_the_gap(tmp_path: Path)
 
 def test_the_prompts_of_any_measure_may_be_absent(tmp_path: Path, bank: Path) -> None:
     only = stereotype([bank], prompts=["stereotype-accuracy"])
-    assert only.result.stereotype_accuracy["measure"].unique().to_list() == ["sa"]
-    assert list(only.charts) == ["stereotype_accuracy"]
-    assert list(only.tables) == ["measures", "stereotype_accuracy"]
-    other = stereotype([winobias_bank(tmp_path / "w")]).result
-    assert other.stereotype_accuracy["measure"].unique().to_list() == ["sa_gender"]
+    assert only.tables["stereotype_accuracy"]["kind"].unique().to_list() == ["sa"]
+    assert list(only.charts) == ["measures"]
+    assert list(only.tables) == ["measures", "change_points", "stereotype_accuracy", "counts"]
+    other = stereotype([winobias_bank(tmp_path / "w")]).tables
+    assert other["stereotype_accuracy"]["kind"].unique().to_list() == ["sa_gender"]
     with pytest.raises(BankError, match="'none' is not in .*--prompts"):
         stereotype([bank], prompts=["none", "winobias"])
     with pytest.raises(UsageError, match="of one kind"):

@@ -89,8 +89,8 @@ def test_stereotype_accuracy_is_compared_sentence_by_sentence() -> None:
     found = stereotype_metric(
         scores_of(pl.concat([sa_frame(first, step=0), sa_frame(last, step=2)]))
     )
-    assert math.isnan(found.stereotype_accuracy["from_baseline"][0])
-    row = found.stereotype_accuracy.row(1, named=True)
+    assert math.isnan(found.measures["from_baseline"][0])
+    row = found.measures.row(1, named=True)
     assert (row["baseline_step"], row["from_baseline"], row["common"]) == (0, 0.25, 12)
     low, high = bonett_price([1] * 6 + [0] * 6, [1] * 9 + [0] * 3)
     assert (row["from_baseline_low"], row["from_baseline_high"]) == pytest.approx((low, high))

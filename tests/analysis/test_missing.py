@@ -99,12 +99,13 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
     add_again(bank, "stereotype-accuracy", pl.col("sentence_id") == "dev-3", **more)
     add_again(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
     after = stereotype([bank])
-    table = after.result.stereotype_accuracy
-    assert table.select("measure", "sentences", "orders", "missing", "expected").rows() == [
-        ("sa", 10, 2, 1, 11),
-        ("sa_gender", 12, 1, 12, 12),
+    assert after.tables["counts"].select("kind", "orders", "missing", "expected").rows() == [
+        ("sa", 2, 1, 11),
+        ("sa_gender", 1, 12, 12),
     ]
-    assert table["accuracy"].equals(before.result.stereotype_accuracy["accuracy"])
+    table, whole = (study.tables["stereotype_accuracy"] for study in (after, before))
+    assert table["items"].to_list() == [10, 12]
+    assert table["accuracy"].equals(whole["accuracy"])
     assert [text.split(" at ")[0] for text in after.missing] == [
         "toy, sa: Missing: 1 sentence", "toy, sa_gender: Missing: 12 sentences",
     ]  # fmt: skip
@@ -114,13 +115,12 @@ def test_a_checkpoint_without_one_of_two_orders_has_no_sa_and_its_row_says_so() 
     half = sa_frame(SENTENCES, step=1).filter(pl.col("order") == "he")
     whole = sa_frame(SENTENCES)
     for frames in ([pl.concat([whole, half])], [whole, half]):
-        table = stereotype_metric(scores_of(*frames, expected=whole)).stereotype_accuracy
-        assert table.select("step", "sentences", "orders", "missing").rows() == [
-            (0, 4, 2, 0),
-            (1, 0, 0, 4),
-        ]
+        tables = stereotype_metric(scores_of(*frames, expected=whole)).further
+        assert tables["counts"].select("step", "orders", "missing").rows() == [(0, 2, 0), (1, 0, 4)]
+        table = tables["stereotype_accuracy"]
+        assert table.select("items", "missing").rows() == [(4, 0), (0, 4)]
         assert table["accuracy"][0] == 0.625
-        numbers = table.select("accuracy", "accuracy_stderr", "low", "high")
+        numbers = table.select("accuracy", "stderr", "low", "high")
         assert [number != number for number in numbers.row(1)] == [True] * 4
 
 
@@ -129,11 +129,10 @@ def test_a_checkpoint_without_one_order_has_sa_gender_over_the_others() -> None:
     right, wrong = [[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]], [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0]]
     frame = winobias([[right, wrong], [right, wrong]], [MALE, FEMALE], ["pro", "pro"])
     lacking = frame.filter((pl.col("step") == frame["step"].min()) | (pl.col("order_seed") == 0))
-    table = stereotype_metric(scores_of(lacking)).stereotype_accuracy
-    assert table.select("accuracy", "sentences", "orders", "missing").rows() == [
-        (0.5, 2, 2, 0),
-        (1.0, 2, 1, 2),
-    ]
+    tables = stereotype_metric(scores_of(lacking)).further
+    assert tables["counts"].select("orders", "missing").rows() == [(2, 0), (1, 2)]
+    rows = tables["stereotype_accuracy"].select("accuracy", "items", "missing").rows()
+    assert rows == [(0.5, 2, 0), (1.0, 2, 0)]
 
 
 def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> None:
@@ -141,10 +140,8 @@ def test_a_type_that_no_checkpoint_has_is_a_row_without_a_number(bank: Bank) -> 
     more = {"prompt_id": new("prompt_id"), "sentence_id": new("sentence_id")}
     add_again(bank, "stereotype-accuracy", **more, type=pl.lit(1, pl.Int64))
     study = stereotype([bank])
-    assert study.result.stereotype_accuracy.select("type", "sentences", "missing").rows() == [
-        (1, 0, 10),
-        (2, 10, 0),
-    ]
+    table = study.tables["stereotype_accuracy"].select("type", "items", "missing")
+    assert table.rows() == [("1", 0, 10), ("2", 10, 0)]
     assert any("Missing: 10 sentences at 1 checkpoint" in text for text in study.missing)
     assert not any("nan" in sentence for sentence in study.summary)
 

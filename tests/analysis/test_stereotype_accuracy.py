@@ -16,16 +16,27 @@ pytestmark = pytest.mark.numerical
 measured = of_rows(stereotype_metric)
 
 
+def accuracies(*frames: pl.DataFrame) -> pl.DataFrame:
+    """The accuracies of frames, and the counts beside them."""
+    tables = measured(*frames).further
+    own = (
+        tables["stereotype_accuracy"]
+        .drop("sd", "missing")
+        .with_columns(pl.col("type").cast(pl.Int64))
+    )
+    key = ["model", "run", "step", "kind", "type"]
+    return own.join(tables["counts"], on=key, nulls_equal=True, maintain_order="left")
+
+
 def test_orders_are_averaged_before_pronouns_are_compared() -> None:
-    table = measured(sa_frame(SENTENCES)).stereotype_accuracy
-    (row,) = table.rows(named=True)
+    (row,) = accuracies(sa_frame(SENTENCES)).rows(named=True)
     assert row["accuracy"] == (1 + 0 + 0.5 + 1) / 4
-    assert row["accuracy_stderr"] == pytest.approx(math.sqrt(0.625 * 0.375 / 3))
-    assert (row["measure"], row["type"], row["sentences"], row["orders"]) == ("sa", 2, 4, 2)
+    assert row["stderr"] == pytest.approx(np.std([1, 0, 0.5, 1], ddof=1) / 2)
+    assert (row["kind"], row["type"], row["items"], row["orders"]) == ("sa", 2, 4, 2)
     assert (row["tied"], row["missing"]) == (1, 0)
     assert math.isnan(row["low"])  # four sentences
     many = {f"{name}{at}": scores for at in range(3) for name, scores in SENTENCES.items()}
-    (row,) = measured(sa_frame(many)).stereotype_accuracy.rows(named=True)
+    (row,) = accuracies(sa_frame(many)).rows(named=True)
     assert 0 < row["low"] < 0.625 < row["high"] < 1
 
 
@@ -37,7 +48,7 @@ def test_types_and_checkpoints_are_kept_apart() -> None:
             sa_frame({"a": SENTENCES["c"]}, step=None),
         ]
     )
-    table = measured(frame).stereotype_accuracy
+    table = accuracies(frame)
     assert table.select("step", "type", "accuracy", "missing").fill_nan(-1).rows() == [
         (0, 1, 1, 0), (0, 2, 0, 0), (None, 1, -1, 1), (None, 2, 0.5, 0),
     ]  # fmt: skip
@@ -45,8 +56,8 @@ def test_types_and_checkpoints_are_kept_apart() -> None:
 
 def test_a_sentence_that_lacks_an_order_is_missing() -> None:
     part = sa_frame(SENTENCES, step=1).filter(pl.col("prompt_id") != "d-she")
-    table = measured(pl.concat([sa_frame(SENTENCES), part])).stereotype_accuracy
-    assert table.select("sentences", "missing", "accuracy").rows() == [
+    table = accuracies(pl.concat([sa_frame(SENTENCES), part]))
+    assert table.select("items", "missing", "accuracy").rows() == [
         (4, 0, 0.625),
         (3, 1, 0.5),
     ]
@@ -58,9 +69,9 @@ def test_sa_gender_compares_the_two_genders_on_pro_sentences_only() -> None:
     logits[0, :, 1] = [[0, 1, 0], [1, 1, 0]]  # gold female: a hit and a tie
     logits[0, :, 2] = [[5, 0, 0], [5, 0, 0]]  # anti-stereotyped: not asked
     frame = winobias(logits, [MALE, FEMALE, MALE], ["pro", "pro", "anti"])
-    (row,) = measured(frame).stereotype_accuracy.rows(named=True)
+    (row,) = accuracies(frame).rows(named=True)
     assert row["accuracy"] == (0.5 + 0.75) / 2
-    assert (row["measure"], row["sentences"], row["orders"], row["tied"]) == ("sa_gender", 2, 2, 1)
+    assert (row["kind"], row["items"], row["orders"], row["tied"]) == ("sa_gender", 2, 2, 1)
     # Order 0 has 1 and 1, order 1 has 0 and ½: means 1 and ¼.
     assert row["sd"] == pytest.approx(0.75 / math.sqrt(2))
 
@@ -76,8 +87,7 @@ def test_equal_shares_tie_in_whatever_order_they_are_added(seed: int) -> None:
             logits[at, :, prompt, MALE] = own
             logits[at, :, prompt, FEMALE] = 1
     frame = winobias(logits, [MALE] * 6, ["pro"] * 6).sample(fraction=1, shuffle=True, seed=seed)
-    table = measured(frame).stereotype_accuracy
-    assert table["accuracy"].to_list() == [20 / 36, 20 / 36]
+    assert accuracies(frame)["accuracy"].to_list() == [20 / 36, 20 / 36]
 
 
 ONE_ORDER = (pl.col("prompt_id") != "b-he") | (pl.col("option") == "he")

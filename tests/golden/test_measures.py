@@ -24,10 +24,6 @@ COLUMNS: dict[str, list[Column]] = {
         *with_ends("tradeoff", "performance", "performance"),
         *with_ends("tradeoff", "delta", "delta"),
     ],
-    "stereotype_accuracy": [
-        ("stereotype_accuracy", old, f"accuracy/{new}", {"kind": "kind", "type": "type"})
-        for old, new in (("accuracy", "value"), ("low", "low"), ("from_baseline", "from_baseline"))
-    ],
     "answers": [
         ("answers", old, f"accuracy/{new}", {"prompt_set": "prompt_set"})
         for old, new in (("accuracy", "value"), ("low", "low"), ("prompts", "items"))

@@ -9,7 +9,7 @@ import polars as pl
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import HALF_LN2, Floats
 from logitbank.analysis.frames.gender_answers import LABELS, Answers, part_name
-from logitbank.analysis.frames.items import Items, array_items
+from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.results.curve import Course
 from logitbank.analysis.results.curve import change_table as changes_of
@@ -65,14 +65,6 @@ def jsd_table(summary: pl.DataFrame) -> pl.DataFrame:
     return summary.select(
         *CHECKPOINT, **columns, jsd_p="value", jsd_p_nats=HALF_LN2 * pl.col("value"),
     ).hstack(summary.select("sd", "low", "high", "items", "clusters", "missing"))  # fmt: skip
-
-
-def answer_jsd_p(items: Items) -> pl.DataFrame:
-    """JSD-P of the answers male and female: model, run, step, group, value, low and high."""
-    table = summarise(items, [PARTS[gold, gold] for gold in LABELS[:2]], changes=False)
-    return jsd_table(table).select(
-        *CHECKPOINT, pl.col("gold").alias("group"), pl.col("jsd_p").alias("value"), "low", "high"
-    )
 
 
 def count_table(answers: Answers) -> pl.DataFrame:

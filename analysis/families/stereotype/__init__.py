@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 from logitbank.analysis.families import register
 from logitbank.analysis.family import CHANGE_POINTS, Family, columns
 from logitbank.analysis.frames.choose import named
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.stereotype.metric import (
-        StereotypeAccuracy as StereotypeAccuracy,
-    )
     from logitbank.analysis.families.stereotype.metric import stereotype_metric as stereotype_metric
     from logitbank.analysis.frames.banks import Banks
     from logitbank.analysis.frames.reader import ScanCache
+    from logitbank.analysis.results.measured import Measured
     from logitbank.analysis.study import Study
 
 PRONOUNS, GENDERS = "stereotype-accuracy", "winobias"
-MEASURES = (Measure(name="accuracy", text="Stereotype accuracy", share=True),)
+ACCURACY = Measure(
+    name="accuracy", text="Stereotype accuracy", share=True, limits=(0, 1), reference=0.5,
+    meaning="no stereotype",
+)  # fmt: skip
 
 
 def stereotype(
@@ -29,7 +30,7 @@ def stereotype(
     models: Sequence[str] | None = None,
     cache: "ScanCache | None" = None,
     bootstrap: Annotated[int, "Number of resamples of the gender gap; 0 for none."] = 1000,
-) -> "Study[StereotypeAccuracy]":
+) -> "Study[Measured]":
     """Measure how often the model prefers the pronoun or gender of an occupation's stereotype.
 
     Parameters
@@ -53,6 +54,8 @@ def stereotype(
     """
     from dataclasses import replace
 
+    import polars as pl
+
     from logitbank.analysis.families.stereotype import metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
@@ -60,9 +63,15 @@ def stereotype(
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
     result = metric.stereotype_metric(scores, bootstrap=bootstrap)
-    missing = missing_sentences(result.stereotype_accuracy, "sentence", "measure")
-    kinds = () if result.over_change is None else {*result.over_change["kind"]} - {"extremes"}
-    family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS)) if kinds else FAMILY
+    missing = missing_sentences(result.further["counts"], "sentence", "kind")
+    searched = pl.concat(
+        table["kind"].cast(pl.String)
+        for table in (result.change_points, result.further.get("over_change"))
+        if table is not None
+    )
+    family = FAMILY
+    if (searched != "extremes").any():
+        family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS))
     return make_study(family, result, scores, missing=missing)
 
 
@@ -84,10 +93,13 @@ FAMILY = Family(
     ),
     prompts=named(PRONOUNS, GENDERS),
     example=PRONOUNS,
-    measures=MEASURES,
+    item="sentence",
+    measures=(ACCURACY,),
+    views={"stereotype_accuracy": View(ACCURACY)},
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     screen={
-        "stereotype_accuracy": columns("measure type accuracy low high sentences missing tied"),
+        "stereotype_accuracy": columns("type kind accuracy low high items missing"),
+        "counts": columns("type kind orders tied sd expected missing"),
         "over_change": columns(
             "measure type before after delta_before delta_after change low high"
         ),

@@ -4,23 +4,22 @@ Two quantities, each under its own name: `sa` compares pronouns after a question
 `sa_gender` compares the options *male* and *female* of the gender-prediction prompts.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import polars as pl
 
-from logitbank.analysis.families.fairness import DELTA
+from logitbank.analysis.families.fairness import DELTA, JSD_P
 from logitbank.analysis.families.fairness.metric import Fairness
-from logitbank.analysis.families.fairness.tables import answer_jsd_p, gap_changes, gap_draws
+from logitbank.analysis.families.fairness.tables import gap_changes, gap_draws
+from logitbank.analysis.families.stereotype import ACCURACY, FAMILY
 from logitbank.analysis.families.stereotype.tables import (
-    SCHEMA,
     TYPE,
     Shares,
     gender_hits,
     over_changes,
     pronoun_hits,
-    share_table,
+    shares_of,
     with_extremes,
 )
 from logitbank.analysis.frames.batches import TOKEN_ROWS
@@ -28,8 +27,9 @@ from logitbank.analysis.frames.gender_answers import GENDER_COLUMNS, preferences
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import summarise
+from logitbank.analysis.results.measured import Measured, changes_of
+from logitbank.analysis.stats.measure import View
+from logitbank.analysis.stats.summary import BASELINE, summarise
 from logitbank.errors import BankError, UsageError
 
 PRONOUNS = ("sentence_id", "order", "type")
@@ -38,31 +38,11 @@ GENDERS = ("prompt_id", "order_seed", *GENDER_COLUMNS)
 """Those of the prompts of `sa_gender`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StereotypeAccuracy(Result):
-    """Results of `stereotype_metric`. 0.5 is no stereotype, 1 a stereotype always."""
-
-    measures: pl.DataFrame
-    """The accuracy of each kind (`sa`, `sa_gender`) and type, as `summarise` returns them."""
-    stereotype_accuracy: pl.DataFrame
-    """Per checkpoint, measure (`sa`, `sa_gender`) and WinoBias type: share of sentences with
-    standard error and interval (Wilson, 95 %); `tied` comparisons, which count ½; of the `expected`
-    sentences the `missing` ones, which a checkpoint lacks or has without one of their orders. `sa`
-    is the mean of both orders, so that such a sentence is in no number, and NaN where there is no
-    other; `sa_gender` is over the orders that there are. `sd`, of `sa_gender` only, is the
-    deviation between option orders (ddof 1). `from_baseline` is the difference from the first
-    checkpoint's share, `baseline_step`, paired over the `common` sentences."""
-    settings: Mapping[str, str | int | float | bool | None]
-    jsd_p: pl.DataFrame | None = None
-    """JSD-P of the answers male and female (`group`), scaled, whose difference is the gender gap.
-    None without WinoBias."""
-    over_change: pl.DataFrame | None = None
-    """Per change point of the gap, measure and type: how the share moves from the checkpoint
-    `before` the change to the one `after` it, paired over sentences. Of a run without a significant
-    one, between the smallest and the largest gap (`kind` is `extremes`). None without WinoBias."""
+ANSWERS = View(*JSD_P, by="group")
+"""JSD-P of the answers male and female, whose difference is the gender gap."""
 
 
-def stereotype_metric(scores: Scores, *, bootstrap: int = 0) -> StereotypeAccuracy:
+def stereotype_metric(scores: Scores, *, bootstrap: int = 0) -> Measured:
     """`sa` and `sa_gender`, each from prompts of its own that may be absent.
 
     `sa`: the log-probabilities of the two pronouns behind the question are averaged over the two
@@ -107,25 +87,30 @@ def stereotype_metric(scores: Scores, *, bootstrap: int = 0) -> StereotypeAccura
                 "gender. Name one prompt set whose answers are."
             )
         shares.append(found)
-    table = pl.concat([pl.DataFrame(schema=SCHEMA), *(each.table for each in shares)]).sort(
-        *CHECKPOINT, "measure", "type", nulls_last=True, maintain_order=True
+    order = [*CHECKPOINT, "type", "kind"]
+    measures, counts = (
+        pl.concat(parts).sort(order, nulls_last=True, maintain_order=True)
+        for parts in zip(
+            *((summarise(each.items, [ACCURACY]), each.counts) for each in shares), strict=True
+        )
     )
-    measures = pl.concat([each.measures for each in shares], how="diagonal").sort(
-        *CHECKPOINT, "kind", "type", nulls_last=True, maintain_order=True
-    )
-    settings = {"intervals": "Wilson for shares, adjusted Wald for paired differences, 95 %"}
-    if not gendered:
-        return StereotypeAccuracy(measures, table, settings)
-    answers = read_winobias(gendered[0])
+    tables = {name: view.of(measures) for name, view in FAMILY.views.items()} | {"counts": counts}
+    if gendered:
+        tables |= _beside_gap(gendered[0], shares, bootstrap)
+    return Measured(measures, changes_of(measures, ACCURACY), tables)
+
+
+def _beside_gap(
+    scores: Scores, shares: Sequence[Shares], bootstrap: int
+) -> dict[str, pl.DataFrame]:
+    """The gender gap of WinoBias, and how far shares move while it changes."""
+    answers = read_winobias(scores)
     gap = Fairness.gap.of(summarise(answers.items, [DELTA], changes=False))
     changes = with_extremes(gap_changes([gap_draws(answers, bootstrap)], gap), gap)
-    return StereotypeAccuracy(
-        measures,
-        table,
-        settings,
-        answer_jsd_p(answers.items).rename({"value": "jsd_p"}),
-        pl.concat(over_changes(each, changes) for each in shares),
-    )
+    return {
+        "jsd_p": ANSWERS.of(summarise(answers.items, JSD_P, changes=False)).drop(*BASELINE),
+        "over_change": pl.concat(over_changes(each, changes) for each in shares),
+    }
 
 
 def _pronoun_shares(scores: Scores) -> Shares:
@@ -136,7 +121,7 @@ def _pronoun_shares(scores: Scores) -> Shares:
         rows = scores.expected_rows(PRONOUNS)
         expected = rows.group_by(sentence).agg(most=pl.col("order").n_unique())
         hits = scores.map_frames(partial(pronoun_hits, expected=expected), rows=TOKEN_ROWS)
-        return share_table(pl.concat(hits), expected, measure="sa")
+        return shares_of(pl.concat(hits), expected, kind="sa")
 
     return scores.cached("stereotype", read)
 
@@ -150,7 +135,7 @@ def _gender_shares(scores: Scores) -> Shares | None:
     sentence = ["model", pl.lit(TYPE, pl.Int64).alias("type"), pl.col("prompt_id")]
     expected = asked.group_by(sentence).agg(most=pl.col("order_seed").n_unique())
     expected = expected.rename({"prompt_id": "sentence_id"})
-    return share_table(gender_hits(items), expected, measure="sa_gender")
+    return shares_of(gender_hits(items), expected, kind="sa_gender")
 
 
 def read_items(scores: Scores) -> Items:
@@ -162,4 +147,4 @@ def read_items(scores: Scores) -> Items:
         shares = _gender_shares(scores)
     if shares is None:
         return gather_items([])
-    return shares.items.only(type=str(TYPE)).pooled("type")
+    return shares.items.only(type=str(TYPE)).pooled("kind", "type")

@@ -1,6 +1,6 @@
 """Shares of sentences in which a model prefers the pronoun, or the gender, of the stereotype.
 
-The tables that `share_table` takes have one row per checkpoint and sentence: `hit`, 1 if the
+The tables that `shares_of` takes have one row per checkpoint and sentence: `hit`, 1 if the
 stereotype is preferred, ½ for a tie, else 0, null without a score of each order where these are
 averaged first; `tied`; `orders`, how many it has; and `sd`, the deviation between option orders.
 """
@@ -10,20 +10,18 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.families.stereotype import MEASURES
+from logitbank.analysis.families.stereotype import ACCURACY
 from logitbank.analysis.frames.batches import CHECKPOINTS, NoRowsError
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
-from logitbank.analysis.stats.shares import standard_error
-from logitbank.analysis.stats.summary import BASELINE, summarise
+from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
 
-SCHEMA = {
-    **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "measure": pl.String,
-    "type": pl.Int64,
-    **dict.fromkeys(("accuracy", "accuracy_stderr", "low", "high", "sd"), pl.Float64),
-    **dict.fromkeys(("sentences", "orders", "tied", "missing", "expected"), pl.Int64), **BASELINE,
+COUNTS = {
+    **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "type": pl.Int64,
+    "kind": pl.String, "sd": pl.Float64,
+    **dict.fromkeys(("orders", "tied", "missing", "expected"), pl.Int64),
 }  # fmt: skip
 TYPE = 2
 """The type of WinoBias that is meant if none is named."""
@@ -39,45 +37,35 @@ SENTENCE = (*CHECKPOINT, "type", "sentence_id")
 
 
 class Shares(NamedTuple):
-    """The shares of a measure at all checkpoints, and the sentences behind them."""
+    """The sentences of a kind of question at all checkpoints."""
 
-    measure: str
-    measures: pl.DataFrame
-    """As `summarise` returns them, with `kind`, the name of the shares."""
-    table: pl.DataFrame
+    kind: str
     items: Items
+    """Whether each sentence prefers the stereotype; groups are the type and the kind."""
+    counts: pl.DataFrame
+    """Rows of `COUNTS`."""
 
 
-def share_table(hits: pl.DataFrame, expected: pl.DataFrame, *, measure: str) -> Shares:
-    """Shares of sentences at all checkpoints, each beside the first of its run.
+def shares_of(hits: pl.DataFrame, expected: pl.DataFrame, *, kind: str) -> Shares:
+    """Sentences at all checkpoints, and how many have which orders.
 
     `expected` has model, type, sentence_id and `most`, the number of orders. A checkpoint has a row
     for each type of its model.
     """
-    keys = [*CHECKPOINT, "type"]
     begun = hits.select(CHECKPOINT).unique().join(expected, on="model")
     rows = begun.join(hits, on=SENTENCE, how="left", nulls_equal=True)
-    named = rows.select(*keys, item="sentence_id", value="hit")
-    items = gather_items([named])
+    rows = rows.with_columns(kind=pl.lit(kind))
     known = pl.col("hit").is_not_null()
-    counts = rows.group_by(keys).agg(
+    counts = rows.group_by(*CHECKPOINT, "type", "kind").agg(
         sd=pl.col("sd").drop_nulls().first().fill_null(float("nan")),
         orders=pl.col("orders").filter(known).max().fill_null(0),
         tied=pl.col("tied").filter(known).sum(),
         missing=pl.len() - (known & (pl.col("orders") == pl.col("most"))).sum(),
+        expected=pl.len(),
     )
-    measures = summarise(items, MEASURES)
-    table = measures.with_columns(
-        pl.col("type").cast(pl.Int64), measure=pl.lit(measure), accuracy="value", sentences="items",
-        expected=pl.col("items") + pl.col("missing"),
-        accuracy_stderr=standard_error(pl.col("value"), pl.col("items")),
-    )  # fmt: skip
-    joined = table.drop("sd", "missing").join(
-        counts, on=keys, nulls_equal=True, maintain_order="left"
-    )
-    columns = (pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
-    measures = measures.insert_column(3, pl.lit(measure).alias("kind"))
-    return Shares(measure, measures, joined.select(columns), items)
+    items = rows.select(*CHECKPOINT, "type", "kind", item="sentence_id", value="hit")
+    columns = (pl.col(name).cast(dtype) for name, dtype in COUNTS.items())
+    return Shares(kind, gather_items([items]), counts.select(columns))
 
 
 def pronoun_hits(rows: pl.LazyFrame, expected: pl.DataFrame) -> pl.DataFrame:
@@ -193,8 +181,9 @@ def over_changes(shares: Shares, changes: pl.DataFrame) -> pl.DataFrame:
         )
         if ends["step"].n_unique() < 2:
             continue
-        moved = summarise(items.at(ends["at"].to_numpy().astype(np.int64)), MEASURES).with_columns(
-            measure=pl.lit(shares.measure), kind=pl.lit(row["kind"]),
+        both = items.at(ends["at"].to_numpy().astype(np.int64))
+        moved = summarise(both, [ACCURACY]).with_columns(
+            measure=pl.lit(shares.kind), kind=pl.lit(row["kind"]),
             before="baseline_step", after="step",
             delta_before=row["mean_before"], delta_after=row["mean_after"],
             change="from_baseline", low="from_baseline_low", high="from_baseline_high",

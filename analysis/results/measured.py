@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from math import inf
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import altair as alt
@@ -41,6 +42,7 @@ from logitbank.analysis.results.series import (
     change_findings,
     course_text,
     extremes,
+    figure_name,
     series_name,
     size,
 )
@@ -55,6 +57,9 @@ CURVES = 8
 """The most curves of a plot, unless groups have no whole."""
 LABEL = "label"
 """The column with the groups of a row, as charts name them."""
+APART = SETS, OPTION = "prompt_set", "option"
+"""Groups that are never together and have charts of their own: prompt sets, and single options.
+Measures of whole prompts have no option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,13 @@ def of_items(
     `further` measures are in the tables only. Items of different groups of `within` stay apart.
     """
     table = measures_table(items, [*family.measures, *further], within=within)
+    return of_table(family, table, tables)
+
+
+def of_table(
+    family: Family, table: pl.DataFrame, tables: Mapping[str, pl.DataFrame] = MappingProxyType({})
+) -> Measured:
+    """A table of measures with the views of a family and its own tables."""
     views = {name: view.of(table) for name, view in family.views.items()}
     return Measured(table, changes_of(table, family.measures[0]), {**views, **tables})
 
@@ -108,7 +120,7 @@ def of_items(
 def overall(table: pl.DataFrame) -> pl.DataFrame:
     """The rows of all groups together; of groups that are not, all rows."""
     for name in groups_of(table):
-        if ALL in table[name]:
+        if name not in APART and ALL in table[name]:
             table = table.filter(pl.col(name) == ALL)
     return table
 
@@ -118,7 +130,7 @@ def of_each_group(table: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
     Of columns that are only there in combination, the rows of their combinations.
     """
-    groups = [name for name in groups_of(table) if ALL in table[name]]
+    groups = [name for name in groups_of(table) if name not in APART and ALL in table[name]]
     found = {
         name: table.filter(
             *(pl.col(each) != ALL if each == name else pl.col(each) == ALL for each in groups)
@@ -145,7 +157,7 @@ def findings(family: Family, result: Measured) -> list[Finding]:
     order = pl.Enum([measure.key for measure in family.measures])
     keys = ["measure", *groups_of(table)]
     for prefix, rows in by_series(table):
-        by_measure = rows.sort(pl.col("measure").cast(order), maintain_order=True)
+        by_measure = rows.sort(f"^{SETS}$", pl.col("measure").cast(order), maintain_order=True)
         for part in by_measure.partition_by(keys, maintain_order=True):
             found += _series(family, part, prefix)
             if part["measure"][0] == family.measures[0].key:
@@ -156,16 +168,18 @@ def findings(family: Family, result: Measured) -> list[Finding]:
 
 
 def _known(family: Family, result: Measured) -> pl.DataFrame:
-    """The values of the measures of a family."""
-    keys = [measure.key for measure in family.measures]
-    return result.measures.filter(pl.col("value").is_not_nan(), pl.col("measure").is_in(keys))
+    """The values of the measures of a family, with the prompt set if there are several."""
+    keys, table = [measure.key for measure in family.measures], result.measures
+    if SETS in table.columns and table[SETS].n_unique() == 1:
+        table = table.drop(SETS)
+    return table.filter(pl.col("value").is_not_nan(), pl.col("measure").is_in(keys))
 
 
 def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
-    """The change points of a measure of all groups, for each model and run."""
-    keys = ["model", "run"]
+    """The change points of a measure of all groups, for each model and run, and prompt set."""
+    keys = ["model", "run", *({SETS} & {*table.columns})]
     rows = overall(table).filter(pl.col("value").is_not_nan(), measure=measure.key)
-    if rows.select(*CHECKPOINT).is_duplicated().any():  # groups that have no whole
+    if rows.select(*keys, "step").is_duplicated().any():  # groups that have no whole
         rows = rows.clear()
     return change_table(courses_of(rows, keys, "value"), keys)
 
@@ -194,15 +208,16 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
             ends = [f"{text} ({name})" for text, name in zip(values, names, strict=True)]
             value = f"from {ends[0]} to {ends[1]}"
         return Finding(
-            text=f"{what} is {value} at {step_name(last['step'])}.", **about(last, "measures")
+            text=f"{what} is {value} at {step_name(last['step'])}.", **about(last, _figure(last))
         )
-    rows, inner, _ = max(moved, key=attrgetter("surprise"))
+    # Of numbers that are equal up to rounding, such as those of two options, it is the first.
+    rows, inner, _ = max(moved, key=lambda move: float(f"{move.surprise:.6g}"))
     first_row, row = (rows.row(at, named=True) for at in (0, -1))
     prefix = f"{series_name(row)}: " if several else ""
     measure, what = _named(family, row, prefix, groups_of(table))
     steps = f"from {step_name(row['baseline_step'])} to {step_name(row['step'])}"
     value = course_text(first_row, inner, row, "value", measure.form)
-    return Finding(text=f"{what} {value} {steps}.", **about(row, "measures"))
+    return Finding(text=f"{what} {value} {steps}.", **about(row, _figure(row)))
 
 
 class _Move(NamedTuple):
@@ -227,14 +242,16 @@ def _move(rows: pl.DataFrame) -> _Move:
 
 def _shifts(family: Family, changes: pl.DataFrame, last: Row, prefix: str) -> Iterator[Finding]:
     """The change points of the first measure of a model and run."""
-    measure, what = _named(family, last, prefix)
-    own = changes.filter(model=last["model"], run=last["run"])
-    yield from change_findings(own, what, form=signed(measure.form), **about(last, "measures"))
+    keys = ["model", "run", *({SETS} & {*last})]
+    measure, what = _named(family, last, prefix, keys[2:])
+    own = changes.filter(same_as(last, keys))
+    yield from change_findings(own, what, form=signed(measure.form), **about(last, _figure(last)))
 
 
 def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding]:
-    measure, what = _named(family, rows.row(-1, named=True), prefix, groups_of(rows))
-    facts = sample_of(family), measure.form, "measures", _reference(measure)
+    last = rows.row(-1, named=True)
+    measure, what = _named(family, last, prefix, groups_of(rows))
+    facts = sample_of(family), measure.form, _figure(last), _reference(measure)
     value = Curve(rows, "value", what, *facts)
     yield value.now()
     if measure.link is None:
@@ -245,7 +262,7 @@ def _extreme_groups(
     family: Family, table: pl.DataFrame, last: Row, prefix: str
 ) -> Iterator[Finding]:
     """The groups with the lowest and the highest value of a measure at the last checkpoint."""
-    fixed = [name for name in groups_of(table) if last[name] != ALL]
+    fixed = [name for name in groups_of(table) if name in APART or last[name] != ALL]
     table = table.filter(same_as(last, (*CHECKPOINT, "measure", *fixed)))
     measure, what = _named(family, last, prefix, fixed)
     for names, own in of_each_group(table).items():
@@ -253,7 +270,7 @@ def _extreme_groups(
         for end, at in (("lowest", 0), ("highest", -1)) if own["value"].n_unique() > 1 else ():
             row = own.row(at, named=True)
             name = ", ".join(f"{group} {row[group]}" for group in names.split(", "))
-            curve = Curve(own, "value", what, sample_of(family), measure.form, "measures")
+            curve = Curve(own, "value", what, sample_of(family), measure.form, _figure(row))
             yield curve.at(row, f", {end}: {name},")
 
 
@@ -272,8 +289,16 @@ def group_words(row: Row, groups: Sequence[str]) -> str:
     >>> group_words({"category": "age", "type": "2", "split": "all"}, ["category", "type", "split"])
     'age, type 2'
     """
-    known = {name: row[name] for name in groups if row[name] != ALL}
+    known = {
+        name: row[name] for name in groups if row[name] and (name in APART or row[name] != ALL)
+    }
     return ", ".join(f"{name} {each}" if each.isdigit() else each for name, each in known.items())
+
+
+def _figure(row: Row) -> str:
+    """The chart that has a row."""
+    kind = f"by_{OPTION}" if row.get(OPTION) else "measures"
+    return figure_name(kind, row.get(SETS, ""), SETS in row)
 
 
 def _reference(measure: Measure) -> str:
@@ -327,12 +352,16 @@ def _axis(measure: Measure) -> Axis:
     The group of a measure is on a line of its own, as plots above each other are low.
     """
     words = words_for(measure, ",\n")
-    if measure.link == "exp":
+    if measure.link == "exp" or measure.ranks:
         return Axis("value", f"{words} (log scale)", scale="log", level=measure.reference)
     if measure.form.endswith("f%"):
         return Axis("value", f"{words} (%)", scale="percent")
-    share = measure.limits == (0, 1) or (measure.share and measure.form.endswith("%"))
-    scale: Literal["share", "linear"] = "share" if share else "linear"
+    is_share = measure.share and not measure.minus and measure.form.endswith("%")
+    scale: Literal["share", "zero", "linear"] = "linear"
+    if measure.limits == (0, 1) or is_share:
+        scale = "share"
+    elif measure.limits == (0, inf):
+        scale = "zero"
     return Axis("value", words, scale=scale, level=measure.reference)
 
 
@@ -341,25 +370,47 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
 
     Without groups of items, measures of one name share a plot. Of more than `CURVES` groups, models
     and runs, and of several kinds of groups, these are of all groups together, and the first
-    measure by group has a chart of its own, of one checkpoint.
+    measure by group has a chart of its own, of one checkpoint. So have measures of single options,
+    and each prompt set of several.
     """
-    table = _known(family, result)
-    if table.is_empty():
-        return {}
-    groups = groups_of(table)
+    table, changes = _known(family, result), result.change_points
     # The order of names, and so their colours, does not depend on the values that are missing.
     order = {
         name: pl.Enum(result.measures[name].drop_nulls().unique(maintain_order=True))
-        for name in ("measure", *groups)
+        for name in ("measure", *groups_of(table))
     }
     places = [pl.col(name).cast(values) for name, values in order.items()]
     table = table.sort(places, maintain_order=True)
+    if SETS not in table.columns:
+        return _charts(family, table, changes)
+    found = dict[str, Chart]()
+    for own in table.partition_by(SETS, maintain_order=True):
+        name = own[SETS][0]
+        drawn = _charts(family, own.drop(SETS), changes.filter(pl.col(SETS) == name))
+        found |= {figure_name(kind, name, True): chart for kind, chart in drawn.items()}
+    return found
+
+
+def _charts(family: Family, table: pl.DataFrame, changes: pl.DataFrame) -> dict[str, Chart]:
+    """The charts of one prompt set."""
+    if OPTION in table.columns:
+        options = table.filter(pl.col(OPTION) != "")
+        found = _charts(family, table.filter(pl.col(OPTION) == "").drop(OPTION), changes)
+        if len(options):
+            few = options.select("model", "run", *groups_of(options)).n_unique() <= CURVES
+            options = options if few else overall(options)
+            groups = [name for name in groups_of(options) if options[name].n_unique() > 1]
+            found[f"by_{OPTION}"] = _over_training(family, options, groups, changes.clear())
+        return found
+    if table.is_empty():
+        return {}
+    groups = groups_of(table)
     by_group = of_each_group(table.filter(measure=family.measures[0].key))
     apart = [name for name in groups if ALL not in table[name]]
     few = table.select("model", "run", *groups).n_unique() <= CURVES
     if not by_group or (few and len(groups) - len(apart) == 1):
-        return {"measures": _over_training(family, table, groups, result.change_points)}
-    whole = _over_training(family, overall(table), apart, result.change_points)
+        return {"measures": _over_training(family, table, groups, changes)}
+    whole = _over_training(family, overall(table), apart, changes)
     return {"measures": whole} | {
         f"by_{folder_name(name)}": _by_group(family, with_series(rows, *apart), name)
         for name, rows in by_group.items()

@@ -43,6 +43,9 @@ class Measure:
     scale: float = 1.0
     limits: tuple[float, float] | None = None
     """The least and the greatest value that it can have, which end its interval."""
+    ranks: bool = False
+    """Whether values are ranks in a vocabulary. Their axis is logarithmic, and their mean has no
+    interval: that of such skewed numbers is too short."""
     reference: float | None = None
     """The value without any effect, such as a share of 50 %, if there is one."""
     meaning: str = ""

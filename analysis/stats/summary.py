@@ -572,7 +572,7 @@ class Summary:
         pooled = [name for name in items.groups if name not in within]
         if pooled and ALL not in items.axes[pooled[0]]:
             for names, which in items.by_group(*pooled):
-                yield dict.fromkeys(pooled, ALL) | names, which
+                yield {name: names.get(name, ALL) for name in items.groups}, which
         yield from items.by_group()
 
     def _baselines(self, group: tuple[str, ...], items: Items) -> _Baselines:
@@ -701,6 +701,8 @@ def _measured(
         interval = share_difference_interval(now, *(each.estimates(values) for each in sides))
     elif measure.share:
         interval = share_interval(now)
+    if measure.ranks:
+        interval = Interval(np.nan * now.value, np.nan * now.value)
     value, low, high = (measure.scale * each for each in (now.value, *interval))
     if measure.link:
         value, low, high = np.exp(value), np.exp(low), np.exp(high)
@@ -730,7 +732,7 @@ def _change_interval(change: Estimate, measure: Measure) -> Interval:
     """95 % interval of a paired difference of a measure."""
     by_item = measure.share and not measure.minus and _are_clusters(change).all()
     interval = paired_share_interval(change) if by_item else change.t_interval
-    scale = np.nan if measure.link else measure.scale
+    scale = np.nan if measure.link or measure.ranks else measure.scale
     ends = scale * interval.low, scale * interval.high
     return Interval(np.minimum(*ends), np.maximum(*ends))
 

@@ -168,10 +168,10 @@ def test_a_chart_of_a_crowd_names_the_extremes_and_has_one_colour_for_the_rest(
 ) -> None:
     bank, _ = crowded(tmp_path / "b", 9)
     charts = options(bank).charts
-    spec = json.dumps(charts["accuracy"].to_dict())
+    spec = json.dumps(charts["measures"].to_dict())
     assert '"7 others"' in spec
     assert "the highest and the lowest at the end" in spec
-    assert "medians" in json.dumps(charts["option_probability"].to_dict())
+    assert "medians" in json.dumps(charts["by_option"].to_dict())
 
 
 def test_all_panels_name_the_series_that_the_first_one_names() -> None:

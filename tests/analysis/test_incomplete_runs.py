@@ -153,9 +153,10 @@ def test_the_sample_of_a_mean_is_that_of_its_own_values(tmp_path: Path) -> None:
     bank = without(source, tmp_path / "bank", "parity", lost, drawn(10, 6))
     study = options([bank], prompts="parity", entropy=False)
     shares = study.tables["shares"]
-    assert shares["prompts"].unique().to_list() == [5]
-    assert sorted(shares["scored"].unique()) == [5, 10]
-    named = [each for each in study.findings if each.figure == "option_probability"]
+    assert shares["items"].unique().to_list() == [5]
+    probability = study.tables["measures"].filter(measure="probability")
+    assert sorted(probability["items"].unique()) == [5, 10]
+    named = [each for each in study.findings if each.figure == "by_option"]
     assert named
     assert all(each.n.startswith("5 prompts") for each in named)
 

@@ -11,12 +11,11 @@ from logitbank.analysis.debias.compare import debias_compare
 from logitbank.analysis.debias.instances import instance_reader
 from logitbank.analysis.families.fairness import fairness
 from logitbank.analysis.families.fluctuation import fluctuation
-from logitbank.analysis.families.options.metric import option_scores
+from logitbank.analysis.families.options import options
 from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.unqover import unqover
-from logitbank.analysis.frames.reader import Scores
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support import small_banks, unqover_cases
 from tests.support.evaluation_banks import (
@@ -200,26 +199,34 @@ def test_prompts_and_options_of_one_s_own_that_no_checkpoint_has(tmp_path: Path)
         small_banks.logits(), checkpoint=CheckpointId("m", step=0),
         query_set=small_banks.QUERY_SET.name, keep="options",
     )  # fmt: skip
-    before = option_scores(Scores([bank], ("parity",)))
-    assert before.shares["missing"].to_list() == [0, 0]
+    before = options(bank).tables
+    assert before["shares"]["missing"].to_list() == [0, 0]
     add_again(bank, "parity", pl.col("prompt_id") < "p3", tokenizer=small_banks.TOKENIZER,
         prompt_id=new("prompt_id"))  # fmt: skip
-    after = option_scores(Scores([bank], ("parity",)))
-    assert after.shares.select("option", "prompts", "missing").rows() == [
-        ("yes", 10, 3),
+    after = options(bank).tables
+    assert after["shares"].select("option", "items", "missing").rows() == [
         ("no", 10, 3),
+        ("yes", 10, 3),
     ]
-    assert after.answers.select("prompts", "missing").rows() == [(10, 3)]
-    assert_frame_equal(after.shares.drop("missing"), before.shares.drop("missing"), rel_tol=1e-12)
-    assert after.checkpoints["missing"].to_list() == [3]
+    assert after["answers"].select("items", "missing").rows() == [(10, 3)]
+    shares = (tables["shares"].drop("missing") for tables in (after, before))
+    assert_frame_equal(*shares, rel_tol=1e-12)
+    whole = after["measures"].filter(measure="top1_probability")
+    assert whole["missing"].to_list() == [3]
     table = bank.prompts("parity").filter(pl.col("prompt_id") == "p0", pl.col("option") == "no")
     perhaps = {"option": pl.lit("perhaps"), "continuation": pl.lit(" perhaps"),
                "token": pl.lit(3, pl.Int32)}  # fmt: skip
     bank.add_prompts("parity", table.with_columns(**perhaps).collect())
-    more = option_scores(Scores([bank], ("parity",)))
-    assert more.shares.select("option", "prompts", "scored", "missing").rows() == [
-        ("yes", 9, 10, 3),
-        ("no", 9, 10, 3),
-        ("perhaps", 0, 0, 1),
+    more = options(bank).tables
+    assert more["shares"].select("option", "items", "missing").rows() == [
+        ("no", 9, 4),
+        ("perhaps", 0, 1),
+        ("yes", 9, 4),
+    ], "p0 has no shares"
+    scored = more["measures"].filter(measure="probability")
+    assert scored.select("option", "items", "missing").rows() == [
+        ("no", 10, 3),
+        ("perhaps", 0, 1),
+        ("yes", 10, 3),
     ]
-    assert more.answers.select("prompts", "missing").rows() == [(9, 4)], "p0 has no shares"
+    assert more["answers"].select("items", "missing").rows() == [(9, 4)]

@@ -102,9 +102,8 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
     ("gest", "measures"): ("rates", "template"),
     ("gest", "stereotypes"): ("stereotypes", "stereotype"),
     ("lambada", "measures"): ("lambada", "run"),
-    ("options", "accuracy"): ("answers", "run"),
-    ("options", "option_probability"): {"she", "female"},
-    ("options", "curves"): ("curves", "run"),
+    ("options", "measures"): ("answers", "run"),
+    ("options", "by_option"): {"she", "female"},
     ("pairs", "measures"): set(),
     ("pairs", "by_group"): {"gender", "race-color"},
     ("stereoset", "measures"): ("measures", "domain"),
@@ -119,7 +118,7 @@ SERIES: Mapping[tuple[str, str], tuple[str, str] | set[str]] = {
        for name in ("icat", "lms", "ss", "abs_c")},
 }  # fmt: skip
 """The names that must be in each chart, or the column of a table that has them."""
-PARTS = {("options", "option_probability"), ("unqover", "ranked_subjects")}
+PARTS = {("options", "by_option"), ("unqover", "ranked_subjects")}
 """Charts of one prompt set or category, which have at least one of the names."""
 
 

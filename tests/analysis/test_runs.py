@@ -70,11 +70,15 @@ def test_the_mean_over_runs_is_that_of_the_family_s_table(tmp_path: Path, name: 
 
 
 def test_other_scores_than_the_headline_s_have_no_mean_over_runs(tmp_path: Path) -> None:
-    bank_of_runs(tmp_path / "bank")
-    study = families()["options"].analyze(tmp_path / "bank", prompts="winobias", score="token")
-    assert "runs" not in study.tables
     study = stereoset(bank_of_terms(tmp_path / "terms"), score=["reference", "sum_logprob"])
     assert "runs" not in study.tables
+
+
+def test_the_mean_over_runs_is_of_the_score_of_options_that_is_asked(tmp_path: Path) -> None:
+    bank_of_runs(tmp_path / "bank")
+    study = families()["options"].analyze(tmp_path / "bank", prompts="winobias", score="character")
+    last = study.tables["answers"].filter(step=8)
+    assert study.tables["runs"]["value"].item() == pytest.approx(last["accuracy"].mean())
 
 
 MEAN = Measure(name="accuracy")

@@ -68,5 +68,5 @@ def test_a_checkpoint_of_zeros_has_the_middle_rank_at_every_storage_level(
             canary_every=0)  # fmt: skip
     study = logitbank.options(bank)
     assert study.tables["shares"]["rank"].to_list() == [(1 + VOCAB) / 2] * 2
-    curves = study.tables["curves"].filter(measure="rank")
+    curves = study.tables["measures"].filter(measure="answer_rank")
     assert curves["value"].to_list() == [(1 + VOCAB) / 2]

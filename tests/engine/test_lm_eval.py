@@ -189,7 +189,7 @@ def test_options_of_several_tokens_are_compared_as_by_the_harness(case: Case) ->
     values = case.theirs["default"]["results"]["jobs"]
     for score, metric in (("sum", "acc"), ("character", "acc_norm")):
         study = logitbank.options(case.bank, prompts="mine", score=score)  # type: ignore[arg-type]
-        assert study.result.answers["accuracy"].item() == pytest.approx(values[f"{metric},none"])
+        assert study.tables["answers"]["accuracy"].item() == pytest.approx(values[f"{metric},none"])
 
 
 def test_last_words_are_right_as_by_the_harness(case: Case) -> None:

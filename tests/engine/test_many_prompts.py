@@ -54,4 +54,4 @@ def test_a_million_prompts(tmp_path: Path) -> None:
         keep="options",
     )  # fmt: skip
     study = logitbank.options(bank, prompts="many")
-    assert study.tables["answers"]["prompts"].to_list() == [COUNT]
+    assert study.tables["answers"]["items"].to_list() == [COUNT]

@@ -24,10 +24,6 @@ COLUMNS: dict[str, list[Column]] = {
         *with_ends("tradeoff", "performance", "performance"),
         *with_ends("tradeoff", "delta", "delta"),
     ],
-    "answers": [
-        ("answers", old, f"accuracy/{new}", {"prompt_set": "prompt_set"})
-        for old, new in (("accuracy", "value"), ("low", "low"), ("prompts", "items"))
-    ],
 }  # fmt: skip
 """By a table of a family; that of a study is the first one that it has."""
 STUDIES = sorted(

@@ -135,7 +135,7 @@ def test_every_reader_tells_of_options_named_later(bank: Bank, call: Call) -> No
     assert error.count("\n") == 1
     bank.rescore()
     assert bank.sql("SELECT COUNT(*) FROM scores").collect().item() == 4 * QUERIES
-    assert logitbank.options(bank, prompts="late").result.shares["missing"].sum() == 0
+    assert logitbank.options(bank, prompts="late").tables["shares"]["missing"].sum() == 0
 
 
 def test_as_many_options_of_a_table_that_is_lost_are_not_those_that_are_named(

@@ -395,8 +395,9 @@ def test_a_score_in_two_query_sets_is_one_row(grown: Bank) -> None:
 
 
 def test_analyses_count_each_prompt_once(grown: Bank) -> None:
-    result = logitbank.options(grown).result
-    for table in (result.answers, result.checkpoints):
-        assert table.sort("step").select("step", "prompts").rows() == [(0, 3), (1, 5), (2, 5)]
+    measures = logitbank.options(grown).result.measures
+    for name in ("accuracy", "top1_probability"):
+        table = measures.filter(measure=name)
+        assert table.sort("step").select("step", "items").rows() == [(0, 3), (1, 5), (2, 5)]
     (sentence,) = partial_notes([grown], ["mine"])
     assert "m step 0" in sentence

@@ -1,18 +1,18 @@
 """The generic family: options, correct answers, entropy and agreement of any prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Literal
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from logitbank.analysis.families import register
 from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, View
 
 if TYPE_CHECKING:
-    from logitbank.analysis.families.options.metric import OptionScores as OptionScores
-    from logitbank.analysis.families.options.metric import option_scores as option_scores
     from logitbank.analysis.frames.banks import Banks
+    from logitbank.analysis.results.measured import Measured
     from logitbank.analysis.study import Study
 
 Score = Literal["sum", "token", "character"]
@@ -31,7 +31,7 @@ def options(
         str | None,
         "Column of the prompts whose values are compared; an unknown name lists the columns.",
     ] = None,
-) -> "Study[OptionScores]":
+) -> "Study[Measured]":
     """Measure accuracy, option probabilities, ranks, entropy and top-1 agreement with the last
     checkpoint, for any prompts.
 
@@ -50,32 +50,70 @@ def options(
         Whether to read full rows, which entropy needs and which are as large as the bank. A report
         does not. Everything else needs only scores.
     group_by
-        Column of the prompts with 2 to 12 values. The table, chart and findings `groups` have the
-        value of each, their difference with an interval, and its change from the first checkpoint.
+        Column of the prompts with 2 to 12 values. Each is a `group` of the measures, and the
+        differences of groups are measures, with an interval and the change from the first
+        checkpoint: of two groups that of one from the other, of more from the mean of the others.
 
     Raises
     ------
     AbsentError
         No bank has one of the prompt sets or models, or a checkpoint of them.
     LogitbankError
-        What `option_scores` refuses.
+        A column that cannot group prompts, a run in two banks, or an answer without a probability.
     """
     from dataclasses import replace
 
     from logitbank.analysis.families.options import metric
-    from logitbank.analysis.families.options.findings import score_notes
     from logitbank.analysis.frames.reader import read_scores
+    from logitbank.analysis.results.measured import overall
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     every = replace(FAMILY, prompts=with_columns())
     scores = read_scores(banks, prompts, models, family=every, rows=entropy)
-    result = metric.option_scores(scores, score=score, entropy=entropy, group_by=group_by)
-    # The mean over runs is of sums.
-    family = FAMILY if score == "sum" else replace(FAMILY, measures=())
-    missing = missing_sentences(result.checkpoints, "prompt", "prompt_set")
-    study = make_study(family, result, scores, missing=missing)
-    return replace(study, notes=(*score_notes(result), *study.notes))
+    family, result = metric.measure_sets(scores, score=score, entropy=entropy, group_by=group_by)
+    whole = overall(result.measures).filter(measure="top1_probability")
+    missing = missing_sentences(whole, "prompt", "prompt_set")
+    own = [MEANINGS[score], *([OF_SCORES] if score != "sum" else [])]
+    own += [] if entropy else [NO_ENTROPY]
+    return make_study(replace(family, notes=(*own, *family.notes)), result, scores, missing=missing)
+
+
+MEANINGS: Mapping[Score, str] = {
+    "sum": (
+        "The probability of an option is the product over its tokens; it is normalized over the "
+        "options of a prompt. Options of more tokens are less probable."
+    ),
+    "token": "The score of an option is its mean log-probability per token.",
+    "character": "The score of an option is its log-probability divided by its characters.",
+}
+"""How option probabilities are computed."""
+OF_SCORES = "Option probabilities are exp of the scores, normalized over the options of a prompt."
+NO_ENTROPY = "Entropy needs full rows, which were not read: `logitbank analyze options BANK`."
+
+
+def _mean(name: str, **about: Any) -> Measure:
+    return Measure(name=name, plus=(name,), **about)
+
+
+_SHARE: dict[str, Any] = {"form": ".1%", "share": True}
+_FROM_0_TO_1: dict[str, Any] = {"limits": (0, 1)}
+ACCURACY = _mean("accuracy", text="Accuracy", **_SHARE)
+PROBABILITY = _mean("option_probability", text="Option probability", **_FROM_0_TO_1)
+ENTROPY = _mean("entropy", text="Entropy (nats)", form=".2f", limits=(0, inf))
+AGREEMENT = _mean("top1_agreement", text="Top-1 agreement", form=".1%", **_FROM_0_TO_1)
+MEASURES = (
+    ACCURACY,
+    PROBABILITY,
+    _mean("answer_probability", text="Answer probability", **_FROM_0_TO_1),
+    _mean("answer_rank", text="Answer rank", form=",.1f", ranks=True),
+    ENTROPY,
+    AGREEMENT,
+)
+TIED = _mean("tied", **_SHARE)
+OF_OPTIONS = (_mean("probability", **_FROM_0_TO_1), _mean("rank", ranks=True))
+FURTHER = (TIED, *OF_OPTIONS, _mean("top1_probability", **_FROM_0_TO_1))
+"""Measures that are in tables only."""
 
 
 FAMILY = Family(
@@ -97,23 +135,24 @@ FAMILY = Family(
     notes=(
         "Intervals (95%) are over prompts, clustered by sentence_id if they have it. Fewer than "
         "ten give none. They are pointwise: they do not allow for the number of checkpoints.",
+        "Answer probability and rank are those of the correct answer in the whole vocabulary. "
         "Top-1 agreement is the share of positions whose most probable token is that of the last "
         "checkpoint of the run.",
     ),
-    measures=(
-        Measure(name="accuracy", text="Accuracy", form=".1%", share=True),
-        Measure(name="option_probability", text="Option probability", plus=("probability",)),
-    ),
+    measures=MEASURES,
+    views={"answers": View(ACCURACY, TIED), "shares": View(PROBABILITY, *OF_OPTIONS)},
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     prompts=with_columns("pair", "edit"),  # and those that no other family chooses
     screen={
-        "answers": columns("prompt_set accuracy low high prompts tied missing"),
-        "shares": columns("prompt_set option option_probability low high probability rank prompts"),
-        "groups": columns("prompt_set score option group minus value low high prompts"),
-        "curves": columns("prompt_set measure value low high prompts"),
+        "answers": columns(
+            "prompt_set group accuracy accuracy_low accuracy_high tied items missing"
+        ),
+        "shares": columns(
+            "prompt_set group option option_probability option_probability_low "
+            "option_probability_high probability rank items"
+        ),
+        "measures": columns("prompt_set group option measure value low high items missing"),
     },
-    charts=lambda result: import_module(".charts", __name__).charts(result),
-    findings=lambda result: import_module(".findings", __name__).findings(result),
     analyze=options,
 )
 register(FAMILY)

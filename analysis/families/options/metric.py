@@ -1,10 +1,13 @@
-"""Any prompt set: options, correct answers, entropy and agreement at every checkpoint.
+"""Any prompt set: accuracy, probabilities and ranks of options, entropy and agreement. Frames in,
+items out.
 
-Entropy is read from full vocabulary rows, everything else from scores.
+Entropy is read from full vocabulary rows, everything else from scores. A prompt is an item. Axis
+letters: `c` checkpoints, `o` options of prompts in one order, `p` prompts, `q` positions.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import NamedTuple, get_args
 
@@ -12,119 +15,43 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from logitbank.analysis.families.options import Score
-from logitbank.analysis.families.options.tables import (
-    ANSWERS,
-    CHECKPOINTS,
-    CURVES,
-    GROUPS,
-    SHARES,
-    Answers,
-    RowValues,
-    accuracy_changes,
-    answer_measures,
-    answer_table,
-    as_table,
-    curve_tables,
-    divided,
-    group_items,
-    group_table,
-    is_correct,
-    option_items,
-    read_answers,
-    share_table,
-)
+from logitbank.analysis.families.options import ACCURACY, FAMILY, FURTHER, PROBABILITY, Score
+from logitbank.analysis.families.options.findings import findings
+from logitbank.analysis.family import Family
+from logitbank.analysis.finding import signed
 from logitbank.analysis.frames.banks import select_models
+from logitbank.analysis.frames.codes import Groups, distinct, numbers_among
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import Floats, check_choice
-from logitbank.analysis.frames.items import Items, array_items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE, concat_sorted
+from logitbank.analysis.frames.items import PARTS, Items, array_items, gather_items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import PromptScores, read_options
-from logitbank.analysis.results.tables import Result
-from logitbank.errors import AbsentError, BankError
+from logitbank.analysis.results.measured import OPTION, SETS, Measured, of_table
+from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.summary import ALL, Summary
+from logitbank.errors import BankError, UsageError
 from logitbank.store import Deposit
 from logitbank.store.steps import Step, in_order
 from logitbank.wording import checkpoint_name
 
 ROWS = 128
 """Vocabulary rows that are in memory at once: those of an inner chunk."""
-_PLACE = ["prompt_id", "order_seed", "option", "piece"]
+OPTIONS = 12
+"""Different options beyond which only the answer and the others are distinguished."""
+MOST_GROUPS = 12
+OTHERS = "others"
+"""The mean of all other groups, from which a group is subtracted if there are more than two."""
 _PROMPT = ["prompt_id", "order_seed"]
-SCHEMAS = {
-    "measures": {}, "shares": SHARES, "answers": ANSWERS, "curves": CURVES,
-    "checkpoints": CHECKPOINTS, "groups": GROUPS,
-}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class OptionScores(Result):
-    """Results of `option_scores`. `low` and `high` are 95 % intervals over prompts, clustered by
-    `sentence_id`."""
-
-    measures: pl.DataFrame
-    """The accuracy of each prompt set, as `summarise` returns it."""
-    shares: pl.DataFrame
-    """model, run, step, prompt_set, option; option_probability, normalized over the options of a
-    prompt, its mean over `prompts` with a score of each option, in so many sentences, with low and
-    high; probability (mean) and rank (mean; null for an option of several tokens) over the `scored`
-    prompts; missing, the prompts, each option order counted, whose option is not scored."""
-    answers: pl.DataFrame
-    """model, run, step, prompt_set, prompts, sentences, accuracy (the answer is more probable than
-    every other option), low, high, tied (prompts in which it shares the largest probability);
-    missing, the prompts without one of their options. There are no rows without answers."""
-    curves: pl.DataFrame
-    """One row per checkpoint, prompt set and measure: value, the mean over prompts, null without
-    any; low and high, NaN for fewer than ten prompts, for equal values, and for ranks; prompts, its
-    sample size. Measures are `entropy` (nats), `probability` and `rank` of the correct answer, and
-    `top1_agreement`."""
-    change_points: pl.DataFrame
-    """Change points of accuracy, by prompt set, model and run."""
-    checkpoints: pl.DataFrame
-    """One row per checkpoint and prompt set: prompts that have every score, those missing,
-    answered (prompts that name a correct answer), and whether the checkpoint keeps full rows."""
-    groups: pl.DataFrame
-    """With a column of groups: one row per checkpoint, prompt set, score (accuracy, or the
-    probability of an `option`) and group: value, low, high, prompts, and the change from the first
-    checkpoint; and one per difference of a group from another (`minus`), or from the mean of all
-    others."""
-    score: Score = "sum"
-    """The score by which options are compared."""
-    entropy: bool = True
-    """Whether full rows were read."""
-    clustered: Collection[str] = ()
-    """Prompt sets whose prompts have a `sentence_id`."""
-
-
-def option_scores(
+def measure_sets(
     scores: Scores, *, score: Score = "sum", entropy: bool = True, group_by: str | None = None
-) -> OptionScores:
-    """Options, correct answers, entropy and agreement of prompt sets. All arithmetic is float64.
+) -> tuple[Family, Measured]:
+    """The measures of prompt sets, and the family with those that findings and charts show.
 
-    A prompt counts once: its option orders are averaged first. Prompts of a single option have no
-    `option_probability`. Entropy and agreement are means over the positions at which a prompt is
-    scored.
-
-    ``probability``, ``rank`` in `curves`
-        Of the correct answer: the option that is the prompt's answer, or the target word of a
-        passage. Its probability is the product over its tokens; its rank is 1 + the number of
-        vocabulary entries with a greater logit, of answers of one token alone.
-    ``entropy``
-        :math:`-\\sum_v p_v\\ln p_v` over the vocabulary, nats.
-    ``top1_agreement``
-        Share of positions whose most probable token (of equal ones the first) is that of the run's
-        last checkpoint, or its release.
-
-    Parameters
-    ----------
-    scores
-        Of prompt sets. Those without a deposit of the models have no rows.
-    score
-        What options are compared by in `shares` and `answers`.
-    entropy
-        Whether to read full rows of checkpoints that keep them.
-    group_by
-        Column of the prompts whose values are compared; prompt sets without it are left out.
+    Parameters are those of `logitbank.options`. Prompt sets without a deposit of the models, or
+    without the column `group_by`, have no rows.
 
     Raises
     ------
@@ -135,11 +62,6 @@ def option_scores(
         An unknown score. A run is in two banks. A column that cannot group prompts.
     DamagedError
         Stored bytes are not what was committed.
-
-    References
-    ----------
-    The scores of lm-evaluation-harness: `acc` compares sums, and `acc_norm` divides by
-    characters. Not in it: ties for the largest count as wrong, and are reported.
     """
     check_choice("score", score, get_args(Score))
     if group_by is not None:
@@ -149,96 +71,278 @@ def option_scores(
         scores = scores.of(*grouped)
     where = ", ".join(bank.address for bank in scores.banks)
     select_models([bank.models for bank in scores.banks], scores.models, where)  # raises
-    tables = {name: [pl.DataFrame(schema=schema)] for name, schema in SCHEMAS.items()}
-    clustered = set[str]()
+    tables, differences = list[pl.DataFrame](), dict[str, Measure]()
     for name in scores.sets:
-        for bank, deposits in scores.of(name).holding():
-            scored = read_options(replace(scores.of(name), banks=[bank]))
-            rows, expected = bank.prompts(name).collect(), expected_query_sets(bank, name)
-            clustered.update([name] if "sentence_id" in rows.columns else [])
-            for (model, run), parts in groupby(scored, lambda part: (part.model, part.run)):
-                of_run = read_positions(
-                    name,
-                    rows.filter(pl.col("query_set").is_in(list(expected[model]))),
-                    [d for d in deposits if (d.checkpoint.model, d.checkpoint.run) == (model, run)],
-                )
-                for kind, table in _run_tables(
-                    of_run, parts, score, entropy=entropy, group_by=group_by
-                ):
-                    tables[kind].append(table)
-    if not tables["checkpoints"][1:]:
-        if len(scores.sets) == 1:
-            scores.frames()  # raises
-        raise AbsentError(
-            f"{where} has no checkpoint of {', '.join(scores.sets) or 'any prompts'}. Run "
-            "`logitbank extract` first."
-        )
-    answers = pl.concat(tables["answers"])
-    measures = pl.concat(tables["measures"][1:], how="diagonal")
-    return OptionScores(
-        measures=measures.sort(CHECKPOINT, nulls_last=True, maintain_order=True),
-        shares=pl.concat(tables["shares"]),
-        answers=answers,
-        curves=concat_sorted(tables["curves"]),
-        change_points=accuracy_changes(answers),
-        checkpoints=concat_sorted(tables["checkpoints"]),
-        groups=pl.concat(tables["groups"]),
-        score=score,
-        entropy=entropy,
-        clustered=clustered,
+        own = scores.of(name)
+        parts = _parts(own, score, rows=True, entropy=entropy)
+        if group_by is None:
+            whole = Summary([*FAMILY.measures, *FURTHER], within=[OPTION])
+            for items in parts:
+                whole.add(items)
+            table = whole.table()
+        else:
+            groups = _groups(own, group_by)
+            found = [*_differences(groups["group"].unique().sort())]
+            table = _by_group(parts, groups, found)
+            differences |= {each.key: each for each in found if OTHERS not in each.key}
+        if len(table):
+            tables.append(table.insert_column(3, pl.lit(name).alias(SETS)))
+    if not tables:
+        scores.frames()  # raises
+    accuracy, *others = FAMILY.measures
+    family = replace(
+        FAMILY,
+        measures=(accuracy, *differences.values(), *others),
+        items=partial(read_items, score=score),
     )
+    family = replace(family, findings=partial(findings, family))
+    table = pl.concat(tables, how="diagonal").sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+    return family, of_table(family, table)
 
 
-def _run_tables(
-    run: "Positions",
-    parts: Iterable[PromptScores],
-    score: Score,
-    *,
-    entropy: bool,
-    group_by: str | None,
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """The tables of a model and run by name, from scores of a few checkpoints at a time."""
-    full, prompts = run.full, run.prompt_set
-    last, _ = run.read([*full][-1])
-    answers, grouped = list[Answers](), list[Items]()
-    for scores in parts:
-        read = [run.read(step, entropy=entropy and full[step]) for step in scores.steps]
-        top, entropies = np.array(read).transpose(1, 0, 2)
-        agrees = np.where(np.isnan(top) | np.isnan(last), np.nan, top == last)
-        found = curve_tables(scores, RowValues(run.prompt_ids, top, agrees, entropies), prompts)
-        yield "curves", found.curves
-        is_full = pl.Series([full[step] for step in scores.steps])
-        yield (
-            "checkpoints",
-            as_table(found.counts.with_columns(full_rows=is_full), prompts, CHECKPOINTS),
-        )
-        in_units = divided(scores, score)
-        yield "shares", share_table(in_units, prompts)
-        answers.append(read_answers(in_units))
-        if group_by is not None:
-            grouped.append(group_items(in_units, answers[-1].items, group_by))
-    measures = answer_measures(answers, prompts)
-    yield "measures", measures
-    yield "answers", answer_table(measures, answers, prompts)
-    if group_by is not None:
-        yield "groups", group_table(gather_items(grouped), prompts, group_by)
+def _by_group(
+    parts: Iterable[Items], groups: pl.DataFrame, differences: Sequence[Measure]
+) -> pl.DataFrame:
+    """The measures of all prompts, of groups, and differences of these, which are of all prompts.
 
-
-def read_items(source: Scores) -> Items:
-    """Whether the answer is more probable than every other option, and the probability of each
-    option (part `probability`), the mean over orders.
-
-    Of prompts with an answer among several options; null if no order has a score of all of them.
+    The prompts of a group are a part of a difference.
     """
-    parts = list[Items]()
-    for each in read_options(source):
-        answers, shares = read_answers(each).items, option_items(each)
-        named = pl.concat(
-            [answers.axes.with_columns(option=pl.lit("")), shares.axes], how="diagonal"
+    every, apart = (
+        Summary(measures, within=[OPTION])
+        for measures in ([*FAMILY.measures, *FURTHER], differences)
+    )
+    for items in parts:
+        axes = items.axes.join(groups, on="item", how="left", maintain_order="left")
+        grouped = items._replace(axes=axes.select(OPTION, "group", *PARTS)).pooled()
+        is_compared = pl.col("group").is_not_null() & pl.col("part").is_in(_COMPARED)
+        compared = grouped.chosen(
+            grouped.axes.select(is_compared).to_series().arg_true().to_numpy()
         )
-        values = np.hstack([answers.values, shares.values])
-        parts.append(array_items(answers.checkpoints, named, values))
-    return gather_items(parts)
+        part = pl.format("{} {}", "part", "group").alias("part")
+        every.add(grouped)
+        apart.add(compared._replace(axes=compared.axes.with_columns(part)).pooled("group"))
+    rows = apart.table().with_columns(group=pl.lit(ALL))
+    table = pl.concat([every.table().drop_nulls("group"), rows], how="diagonal")
+    return table.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
+
+
+_COMPARED = [ACCURACY.name, PROBABILITY.name]
+"""Parts of which groups have differences."""
+
+
+def _groups(scores: Scores, column: str) -> pl.DataFrame:
+    """The `item` and `group` of each prompt that has a value in a column.
+
+    Raises
+    ------
+    UsageError
+        The column has one value, or more than `MOST_GROUPS`.
+    """
+    rows = scores.expected_rows(["prompt_id", column]).drop_nulls(column)
+    groups = rows.select(item="prompt_id", group=pl.col(column).cast(pl.String)).unique()
+    if not 1 < (number := groups["group"].n_unique()) <= MOST_GROUPS:
+        raise UsageError(
+            f"--group-by: {column!r} of {scores.prompts} has {number:,} values. Groups are 2 to "
+            f"{MOST_GROUPS}."
+        )
+    return groups
+
+
+def _differences(groups: Collection[str]) -> Iterator[Measure]:
+    """Each group minus the mean of the others; of two, one minus the other."""
+    one, *rest = groups
+    pairs = [(name, OTHERS, [*{*groups} - {name}]) for name in groups]
+    if len(rest) == 1:
+        pairs = [(one, rest[0], rest)]
+    for measure in (ACCURACY, PROBABILITY):
+        for name, other, others in pairs:
+            yield replace(
+                measure, group=f"{name} minus {other}", form=signed(measure.form), limits=None,
+                plus=(f"{measure.name} {name}",), reference=0.0, meaning="no difference",
+                minus=tuple(f"{measure.name} {each}" for each in others),
+            )  # fmt: skip
+
+
+def read_items(scores: Scores, *, score: Score = "sum") -> Items:
+    """The items of what needs scores of options alone: accuracy, probabilities and ranks.
+
+    They have the group `option`, which is empty for whole prompts, and each has the part of its
+    measure. A value is the mean over option orders; of several options with one label, the sum.
+    Prompts of one sentence_id are one cluster.
+    """
+    return gather_items(_parts(scores, score))
+
+
+def _parts(
+    source: Scores, score: Score, *, rows: bool = False, entropy: bool = False
+) -> Iterator[Items]:
+    """The items of a few checkpoints at a time; with `rows` also those of positions."""
+    for bank, deposits in source.holding():
+        scored = read_options(replace(source, banks=[bank]))
+        expected = expected_query_sets(bank, source.prompts)
+        table = source.prompt_rows(bank, source.prompts).collect() if rows else pl.DataFrame()
+        for (model, run), parts in groupby(scored, lambda part: (part.model, part.run)):
+            positions = None
+            if rows:
+                own = table.filter(pl.col("query_set").is_in(list(expected[model])))
+                of_run = [
+                    d for d in deposits if (d.checkpoint.model, d.checkpoint.run) == (model, run)
+                ]
+                positions = read_positions(source.prompts, own, of_run)
+                last, *_ = positions.read([*positions.deposits][-1])
+            for part in parts:
+                values = None
+                if positions is not None:
+                    values = positions.values(part.steps, last, entropy=entropy)
+                yield prompt_items(part, _divided(part, score), values)
+
+
+def _divided(scores: PromptScores, score: Score) -> PromptScores:
+    """Log-probabilities per token or character, for the scores that divide by these."""
+    text = pl.col("continuation").str.strip_chars_start()
+    units = {"token": pl.col("pieces"), "character": text.str.len_chars()}
+    if score not in units:
+        return scores
+    sizes = scores.options.select(units[score].cast(pl.Int64).clip(lower_bound=1)).to_series()
+    return replace(scores, logprob=scores.logprob / sizes.to_numpy())
+
+
+def prompt_items(
+    scores: PromptScores, divided: PromptScores, rows: "RowValues | None" = None
+) -> Items:
+    """The items of a few checkpoints of a model and run; those of options are `divided`."""
+    names = [name for name in ("sentence_id", "prompt_id") if name in scores.prompts.columns]
+    cluster = pl.coalesce(pl.col(names).cast(pl.String))
+    orders = scores.prompts.select(item="prompt_id", cluster=cluster)
+    parts = [*_whole(scores, orders, rows), *_choices(divided, orders), *_options(divided, orders)]
+    axes = [
+        about.select("item", "cluster", option=pl.lit(""), part=pl.lit(name))
+        if "option" not in about.columns
+        else about.select("item", "cluster", "option", part=pl.lit(name))
+        for name, about, _ in parts
+    ]
+    values = np.hstack([each for *_, each in parts])
+    return array_items(scores.checkpoints, pl.concat(axes), values)
+
+
+_Part = tuple[str, pl.DataFrame, Floats]
+"""The name of a part, its items, and their values (c, items)."""
+
+
+def _whole(scores: PromptScores, orders: pl.DataFrame, rows: "RowValues | None") -> Iterator[_Part]:
+    """The correct answer, and the positions of each prompt; NaN if a score of it is missing.
+
+    Ranks are of answers of one token alone.
+    """
+    about = orders.unique("item", keep="first", maintain_order=True)
+    ids, p = about["item"].to_list(), len(about)
+    prompt = scores.options["prompt"]
+    of_option = numbers_among(orders["item"], ids)[prompt]
+    absent = Groups(of_option, p).total(np.isnan(scores.logprob))
+    if rows is not None:
+        positions = Groups(numbers_among(rows.prompt_ids, ids), p)
+        absent += positions.total(np.isnan(rows.top))
+
+    def part(name: str, groups: Groups, values: Floats, which: NDArray[np.bool_]) -> _Part:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = groups.total(values) / groups.sizes
+        known = np.where(absent > 0, np.nan, means)[:, which]
+        return name, about.filter(pl.Series(which, dtype=pl.Boolean)), known
+
+    asked = scores.options.hstack(scores.prompts.select("answer", "^score_kind$")[prompt])
+    correct = asked.select(pl.arg_where(is_correct(asked.columns))).to_series().to_numpy()
+    answers = Groups(of_option[correct], p)
+    probability = np.exp(scores.logprob[:, correct])
+    yield part("answer_probability", answers, probability, answers.sizes > 0)
+    ranks = token_ranks(scores)[:, correct]
+    single = scores.options["pieces"].to_numpy()[correct] == 1
+    of_one_token = answers.total(single[None])[0] == answers.sizes
+    yield part("answer_rank", answers, ranks, of_one_token & (answers.sizes > 0))
+    if rows is not None:
+        for name, values in rows.measures():
+            yield part(name, positions, values, np.ones(p, bool))
+
+
+def _choices(scores: PromptScores, orders: pl.DataFrame) -> Iterator[_Part]:
+    """Whether the answer is more probable than every other option, of prompts that have one."""
+    answer, share = scores.options["is_answer"].fill_null(False).to_numpy(), scores.share()
+    options = Groups(scores.options["prompt"].to_numpy(), len(orders))
+    named, others = (options.total(which[None])[0] > 0 for which in (answer, ~answer))
+    asked = np.flatnonzero(named & others)
+    best, second = (
+        options.greatest(np.where(which, share, -np.inf))[:, asked] for which in (answer, ~answer)
+    )
+    ids = distinct(orders[asked].select("item"))
+    of_prompt, about = Groups(ids.codes, len(ids.rows)), orders[asked][ids.rows]
+    right = of_prompt.mean(np.where(np.isnan(best), np.nan, best > second))
+    tied = of_prompt.total(best == second) > 0
+    yield "accuracy", about, right
+    yield "tied", about, np.where(np.isnan(right), np.nan, tied)
+
+
+def _options(scores: PromptScores, orders: pl.DataFrame) -> Iterator[_Part]:
+    """The probabilities of each option; rank, of options of one token alone.
+
+    Beyond `OPTIONS` of them, all but the answer are one label, so that both add up to 1.
+    """
+    label, prompt = pl.col("option").cast(pl.String), scores.options["prompt"]
+    if scores.options["option"].n_unique() > OPTIONS:
+        answer = pl.col("is_answer").fill_null(False)
+        label = pl.when(answer).then(pl.lit("answer")).otherwise(pl.lit("other"))
+    labelled = scores.options.select("prompt", "pieces", option=label).hstack(orders[prompt])
+    alike = distinct(labelled.select("prompt", "option"))
+    of_labels = distinct(labelled[alike.rows].select("item", "option"))
+    about = labelled[alike.rows][of_labels.rows]
+    together = Groups(alike.codes, len(alike.rows))
+    of_prompt = Groups(of_labels.codes, len(of_labels.rows))
+
+    def part(name: str, values: Floats, which: NDArray[np.bool_]) -> _Part:
+        """Of options of which some are as `which` in each order."""
+        known = of_prompt.total(together.total(which[None]))[0] > 0
+        means = of_prompt.mean(together.sum(np.where(which, values, np.nan)))
+        return name, about.filter(pl.Series(known, dtype=pl.Boolean)), means[:, known]
+
+    several = labelled["prompt"].is_duplicated().to_numpy()
+    alone = (together.sizes == 1)[alike.codes] & (labelled["pieces"] == 1).to_numpy()
+    yield part("option_probability", scores.share(), several)
+    yield part("probability", np.exp(scores.logprob), np.ones(len(labelled), bool))
+    yield part("rank", token_ranks(scores), alone)
+
+
+def is_correct(columns: Collection[str]) -> pl.Expr:
+    """Whether an option is the answer, or the target word of a passage, which has no options."""
+    correct = pl.col("is_answer").fill_null(False)
+    if "score_kind" not in columns:
+        return correct
+    target = pl.col("answer").is_null() & (pl.col("score_kind") == "target")
+    return correct | target.fill_null(False)
+
+
+def token_ranks(scores: PromptScores) -> Floats:
+    """(c, o) ranks of options of one token, NaN for others and without a score."""
+    return np.where(scores.rank > 0, scores.middle_rank, np.nan)
+
+
+class RowValues(NamedTuple):
+    """Values of the rows at the positions of prompts, each (c, q); NaN without a score."""
+
+    prompt_ids: pl.Series
+    """(q,)"""
+    top: Floats
+    """The most probable token."""
+    probability: Floats
+    """Its probability."""
+    agrees: Floats
+    """Whether it is that of the last checkpoint."""
+    entropy: Floats | None
+    """Nats; NaN without full rows, None if they are not read."""
+
+    def measures(self) -> Iterator[tuple[str, Floats]]:
+        """The values that are averaged, by the names of their parts."""
+        if self.entropy is not None:
+            yield "entropy", self.entropy
+        yield "top1_agreement", self.agrees
+        yield "top1_probability", self.probability
 
 
 class Positions(NamedTuple):
@@ -254,37 +358,40 @@ class Positions(NamedTuple):
     deposits: Mapping[Step, Sequence[Deposit]]
     """The deposits of each step, the release last."""
 
-    @property
-    def full(self) -> Mapping[Step, bool]:
-        """Whether every row of a step is whole."""
-        return {
-            step: all(deposit.layout.keep.has_full_rows for deposit in own)
-            for step, own in self.deposits.items()
-        }
+    def values(self, steps: Sequence[Step], last: Floats, *, entropy: bool) -> RowValues:
+        """The values at some steps; `last` are the most probable tokens of the last checkpoint."""
+        read = np.array([self.read(step, entropy=entropy) for step in steps])
+        top, logprob, entropies = read.transpose(1, 0, 2)
+        agrees = np.where(np.isnan(top) | np.isnan(last), np.nan, top == last)
+        own = entropies if entropy else None
+        return RowValues(self.prompt_ids, top, np.exp(logprob), agrees, own)
 
     def read(self, step: Step, *, entropy: bool = False) -> Floats:
-        """(2, q): the most probable token at a step, of equal ones the first, and the entropy.
+        """(3, q): the most probable token at a step, of equal ones the first, its log-probability,
+        and the entropy.
 
         NaN where there is no row. `entropy` needs full rows; without it all are NaN.
         """
-        top, entropies = np.full((2, len(self.prompt_ids)), np.nan)
-        for deposit in self.deposits[step]:
+        found = np.full((3, len(self.prompt_ids)), np.nan)
+        deposits = self.deposits[step]
+        entropy = entropy and all(each.layout.keep.has_full_rows for each in deposits)
+        for deposit in deposits:
             logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp")
             undefined = (pl.col("kind") == "option") & ~(logprob < float("inf"))  # or NaN
             best = (pl.col("kind") == "top") & (pl.col("rank") == 1)
             scores = deposit.scores().filter(best | undefined)
             named = scores.select("kind", "token", row="query", logprob=logprob).collect()
             self._refuse(named.filter(kind="option"), deposit)
-            highest = pl.col("token").sort_by("logprob", "token", descending=[True, False]).first()
-            first = named.filter(kind="top").group_by("row").agg(highest)
+            highest = named.filter(kind="top").sort("logprob", "token", descending=[True, False])
+            first = highest.unique("row", keep="first", maintain_order=True)
             own = self.rows.filter(query_set=deposit.query_set)
-            found = own.join(first, on="row", maintain_order="left")
-            at = found["position"].to_numpy()
-            top[at] = found["token"].to_numpy()
+            of_rows = own.join(first, on="row", maintain_order="left")
+            at = of_rows["position"].to_numpy()
+            found[:2, at] = of_rows.select("token", "logprob").to_numpy().T
             if entropy:
-                rows, place = np.unique(found["row"].to_numpy(), return_inverse=True)
-                entropies[at] = row_entropies(deposit, rows)[place]
-        return np.stack([top, entropies])
+                rows, place = np.unique(of_rows["row"].to_numpy(), return_inverse=True)
+                found[2, at] = row_entropies(deposit, rows)[place]
+        return found
 
     def _refuse(self, undefined: pl.DataFrame, deposit: Deposit) -> None:
         """Refuse answers whose logits are not finite: no mean of them is a number."""
@@ -301,7 +408,9 @@ class Positions(NamedTuple):
 
 def read_positions(prompt_set: str, table: pl.DataFrame, deposits: Sequence[Deposit]) -> Positions:
     """The positions of rows of a prompt set, at the deposits of a model and run."""
-    places = table.group_by(_PLACE, maintain_order=True).agg("query_set", "row")
+    places = table.group_by([*_PROMPT, "option", "piece"], maintain_order=True).agg(
+        "query_set", "row"
+    )
     unique = places.unique([*_PROMPT, "query_set", "row"], keep="first", maintain_order=True)
     rows = unique.select("query_set", "row").with_row_index("position")
     by_step: dict[Step, list[Deposit]] = {

@@ -20,13 +20,18 @@ def side_by_side(
     Each of `measures` is a key, a name and a group. `by` names the column of the groups of the
     measures; "" if they have none. One measure has the columns of its rows, and its name for
     `value`. Several have NAME, NAME_low and NAME_high, and the items, clusters and missing items of
-    the first; those without a row in the table have no columns. Nor have groups that are empty.
+    the first; those without a row in the table have no columns. Nor has a group that is empty for
+    these measures, and not for others.
     """
     keys, of_keys, groups = zip(*measures, strict=True)
     keyed, names = pl.DataFrame({"measure": keys, "name": of_keys}), list(dict.fromkeys(of_keys))
     keyed = keyed.with_columns(pl.Series(by or "by", groups))
     rows = table.join(keyed, on="measure", maintain_order="left")
-    empty = [name for name in groups_of(table) if len(rows) and (rows[name] == "").all()]
+    empty = [
+        name
+        for name in groups_of(table)
+        if len(rows) and (rows[name] == "").all() and (table[name] != "").any()
+    ]
     rows = rows.drop(empty)
     shown = [name for name in groups_of(table) if name not in empty]
     key = [*CHECKPOINT, *shown, *([by] if by else [])]

@@ -59,11 +59,11 @@ def crowd(path: Path, models: int) -> None:
 def test_a_crowd_is_told_by_its_median_and_range(tmp_path: Path) -> None:
     bank, last = crowded(tmp_path / "b", 9)
     study = options(bank)
-    (yes,) = [f for f in study.findings if "“yes” at step 20" in f.text]
+    (yes,) = [f for f in study.findings if "Option probability, yes at step 20" in f.text]
     assert yes.value == pytest.approx(np.median(last))
     assert yes.note == "range 0.200 (m0) to 0.700 (m8)"
     assert not [f for f in study.findings if f.series], "the rest is in the details"
-    assert len([f for f in study.details if "“yes” at step 20" in f.text]) == 9
+    assert len([f for f in study.details if "Option probability, yes at step 20" in f.text]) == 9
     assert len(study.as_dict()["details"]) == len(study.details)
     assert study.title == "Options: 9 models"
 
@@ -208,7 +208,7 @@ def test_a_page_shows_all_models_of_a_crowd(tmp_path: Path, chromium: Browser) -
     opened = Opened(chromium, options(bank).save(tmp_path / "out"))
     opened.draw()
     menus = opened.page.get_by_label("Model", exact=True)
-    assert [menu.input_value() for menu in menus.all()] == [""] * 3
+    assert [menu.input_value() for menu in menus.all()] == [""] * 2
     assert opened.complaints == []
     opened.close()
 

@@ -180,7 +180,7 @@ def test_scores_of_unselected_models_are_not_read(tmp_path: Path) -> None:
     assert study.missing == ()
 
 
-def test_curves_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> None:
+def test_measures_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "b")
     first = {"checkpoint": CHECKPOINT, "query_set": QUERY_SET.name, "keep": "options"}
     bank.deposit(logits(), **first)
@@ -189,8 +189,8 @@ def test_curves_count_prompts_whose_options_are_not_scored(tmp_path: Path) -> No
     )
     bank.add_prompts("parity", more)
     bank.deposit(logits(1), **first | {"checkpoint": CheckpointId("org/model", step=1)})
-    rows = logitbank.options(bank).result.checkpoints.sort("step")
-    assert rows.select("step", "prompts", "missing").rows() == [
+    rows = logitbank.options(bank).result.measures.filter(measure="top1_probability").sort("step")
+    assert rows.select("step", "items", "missing").rows() == [
         (0, QUERIES, QUERIES),
         (1, 2 * QUERIES, 0),
     ]

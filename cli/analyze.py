@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 from typer.core import TyperGroup
 
-from logitbank.analysis.families import families
+from logitbank.analysis.families import BUILT_IN, families
 from logitbank.analysis.family import SHARED_TABLES, Family
 from logitbank.cli.options import (
     Banks,
@@ -99,7 +99,7 @@ def _command(family: Family) -> Callable[..., None]:
         out, colors = values["out"], pairs("--colors", values["colors"])
         if colors and out is None:
             raise UsageError("--colors needs saved charts. Fix: add --out FOLDER.")
-        names = _table_names(family)
+        names = known_tables(family)
         table = named_table(values["table"], names or (), family.screen)
         form = values["form"]
         if values["columns"] is not None and table is None:
@@ -142,12 +142,12 @@ def _command(family: Family) -> Callable[..., None]:
     return command
 
 
-def _table_names(family: Family) -> list[str] | None:
+def known_tables(family: Family) -> list[str] | None:
     """The names of its tables, if they are known before an analysis.
 
     They are those of the class of the result that its function returns in a `Study`, which
-    `logitbank.analysis` has; or those of measures, if the family adds no others. A family with
-    settings may add some.
+    `logitbank.analysis` has; or those of measures and of the screen. Tables that a family of
+    others adds are not known before.
     """
     from logitbank import analysis
     from logitbank.analysis.results.tables import table_names
@@ -155,8 +155,10 @@ def _table_names(family: Family) -> list[str] | None:
     text = str(inspect.signature(family.analyze).return_annotation)
     returned = re.fullmatch(r"Study\[(\w+)\]", text)
     if returned and returned[1] == "Measured":
-        own = ["measures", "change_points", *family.views]
-        return None if family.tables or family.settings() else [*own, *SHARED_TABLES]
+        if family.name not in BUILT_IN and (family.tables or family.settings()):
+            return None
+        own = ["measures", "change_points", *family.views, *family.screen]
+        return [*dict.fromkeys(own), *SHARED_TABLES]
     result = getattr(analysis, returned[1], None) if returned else None
     return None if result is None else [*table_names(result), *SHARED_TABLES]
 

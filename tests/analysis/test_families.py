@@ -16,6 +16,7 @@ from logitbank.analysis.frames.choose import on_request
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.stats.summary import summarise
 from logitbank.analysis.study import Study
+from logitbank.cli.analyze import known_tables
 from logitbank.store import Bank
 from tests.support import bbq_cases, gest_cases, stereoset_cases, unqover_cases
 from tests.support.evaluation_banks import HITS, add_specified, whole_bank
@@ -95,6 +96,9 @@ def test_tables_are_of_models_and_have_the_columns_of_the_screen(
     name: str, studies: Mapping[str, Study[Any]]
 ) -> None:
     tables = studies[name].tables
+    known = known_tables(families()[name])
+    assert known is not None
+    assert set(tables) <= {*known}, "--table would refuse it"
     assert {column for table in tables.values() for column in table.columns} >= {"model"}
     for table, columns in families()[name].screen.items():
         asked = {"group"} if name == "options" else set()  # with `group_by` only

@@ -48,7 +48,7 @@ EXTRACT = ("extract", "b", "--suite", "s", "--prompts", "good.jsonl")
         (["analyze", "fairness", "b", "--colors", "a=b"], "--out"),
         (["analyze", "tradeoff", "b", "--pair", "8"], "--pair '8'"),
         # Before anything is read: there is no bank.
-        (["analyze", "options", "nowhere", "--table", "x"], "answers, curves"),
+        (["analyze", "options", "nowhere", "--table", "x"], "answers, shares"),
         (["analyze", "options", "nowhere", "--format", "csv"], "--table"),
         (["analyze", "nowhere/b", "--format", "csv"], "one analysis"),
         (["compare", "nowhere", "--table", "x"], "logits, metrics"),

@@ -99,6 +99,7 @@ FAMILY = Family(
     items=lambda scores: import_module(".metric", __name__).read_items(scores),
     screen={
         "stereotype_accuracy": columns("type kind accuracy low high items missing"),
+        "jsd_p": columns("group jsd_p low high items missing"),
         "counts": columns("type kind orders tied sd expected missing"),
         "over_change": columns(
             "measure type before after delta_before delta_after change low high"

@@ -46,4 +46,7 @@ def ray_cluster(nodes: int, **runtime_env: object) -> Iterator[Any]:
 
 
 def add_node(cluster: Any) -> Any:
-    return cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+    """A further node; the cluster no longer counts those that an earlier test killed."""
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+    cluster.wait_for_nodes(timeout=600)
+    return node

@@ -3,13 +3,15 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from scipy import stats as reference
 
 from logitbank.analysis.families.fairness.metric import Fairness, fairness_metric
+from logitbank.analysis.frames import gender_answers
 from logitbank.analysis.frames.expressions import HALF_LN2
 from logitbank.errors import BankError, UsageError
 from tests.support.fairness_cases import FEMALE, LABELS, MALE, NEUTRAL, random_frame, scan_frame
-from tests.support.row_scores import of_rows
+from tests.support.row_scores import of_rows, scores_of
 
 pytestmark = pytest.mark.numerical
 measured = of_rows(fairness_metric)
@@ -364,6 +366,22 @@ def test_only_two_models_that_share_a_step_are_compared():
     both = measured(pl.concat([one, three]), bootstrap=0).comparison
     assert measured(pl.concat([one, two, three]), bootstrap=0).comparison.is_empty()
     assert both.select("model", "other_model").unique().rows() == [("one", "three")]
+
+
+def test_two_models_are_compared_beside_one_without_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two = (
+        random_frame(sentences=6, checkpoints=1, steps=[2], model=model, seed=seed)
+        for seed, model in enumerate(("one", "two"))
+    )
+    alone = measured(pl.concat([one, two]), bootstrap=0).comparison
+    monkeypatch.setattr(gender_answers, "VALUES", 1)
+    third = one.with_columns(model=pl.lit("three"))
+    expected = pl.concat([one, two, third]).collect()
+    beside = scores_of(one, two, expected=expected, at_once=1)
+    assert len([*gender_answers.answer_blocks(beside)]) == 2
+    assert_frame_equal(fairness_metric(beside, bootstrap=0).comparison, alone, check_exact=True)
 
 
 ONE = random_frame(sentences=1, checkpoints=1, orders=1)

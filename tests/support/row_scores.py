@@ -71,6 +71,7 @@ class RowTokens:
         ]
 
     def divided(self, most: int) -> "Iterator[RowTokens]":
+        most = max(1, most)  # a checkpoint is read whole
         for start in range(0, len(self.checkpoints), most):
             part = copy(self)
             part.checkpoints = self.checkpoints[start : start + most]

@@ -120,13 +120,17 @@ def fairness_metric(scores: Scores, *, bootstrap: int = 1000) -> Fairness:
     ranks = Summary([RANK_DIFFERENCE])
     parts = Summary([*PARTS.values()], changes=False)
     checkpoints, counts, draws, tests = [], [], [], []
-    for answers in answer_blocks(scores.of(scores.sets[0])):
+    source = scores.of(scores.sets[0])
+    for answers in answer_blocks(source):
         for summary in (measures, ranks, parts):
             summary.add(answers.items)
         checkpoints.append(answers.items.checkpoints)
         counts.append(count_table(answers))
         draws.append(gap_draws(answers, bootstrap))
         tests.append(gender_results(answers))
+    two = pl.concat(checkpoints)["model"].n_unique() == 2
+    if two and len(tests) > 1:  # the prompts are those of more models, which have no scores
+        answers = read_winobias(source)
     table = measures.table()
     gap = Fairness.gap.of(table)
     means = {"jsd_p": gap.rename({"delta": "value"}), "average_rank": ranks.table()}
@@ -135,7 +139,7 @@ def fairness_metric(scores: Scores, *, bootstrap: int = 1000) -> Fairness:
         jsd_parts=jsd_table(parts.table()),
         change=change_table(gap),
         tests=gender_tests(pl.concat(checkpoints), tests, means),
-        comparison=model_tests(answers, whole=len(tests) == 1),
+        comparison=model_tests(answers, whole=two),
         change_points=gap_changes(draws, gap),
         counts=pl.concat(counts).sort(CHECKPOINT, nulls_last=True, maintain_order=True),
         settings={"bootstrap": bootstrap, "seed": SEED},

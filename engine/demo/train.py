@@ -92,7 +92,7 @@ def train_series(
     _make_empty(folder)
     tokenizer = _train_tokenizer()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
-    with torch.random.fork_rng(devices=[]), no_progress_bars():
+    with torch.random.fork_rng(devices=[]), one_thread(), no_progress_bars():
         torch.manual_seed(seed)
         model = _causal_model(tokenizer.get_vocab_size())
         batches = (
@@ -128,7 +128,7 @@ def train_masked_series(folder: Path, *, progress: Progress = lambda done, steps
     """
     _make_empty(folder)
     words = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL, *cloze_words()]))}
-    with torch.random.fork_rng(devices=[]), no_progress_bars():
+    with torch.random.fork_rng(devices=[]), one_thread(), no_progress_bars():
         for seed in range(MASKED_RUNS):
             torch.manual_seed(seed)
             model, rng = _masked_model(len(words)), random.Random(f"masked {seed}")
@@ -263,6 +263,18 @@ def _save_words(words: Iterable[str], folder: Path) -> None:
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One is enough for these models. On a busy machine, threads that wait for each other take 8
+    times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager

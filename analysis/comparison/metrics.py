@@ -14,7 +14,14 @@ from logitbank.analysis.frames.items import Items, common_items
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
-from logitbank.analysis.results.runs import last_steps, read_runs, run_difference, seeds_by_step
+from logitbank.analysis.results.last_items import read_items
+from logitbank.analysis.results.runs import (
+    RunScores,
+    SeedRuns,
+    last_steps,
+    run_difference,
+    seeds_by_step,
+)
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import difference_table
 from logitbank.store import Bank
@@ -156,15 +163,21 @@ def run_differences(
     for family in measuring_families(sides, prompts):
         for seeds, step in last:
             a, b = (
-                read_runs(
-                    family, [side.bank], prompts,
-                    seeds._replace(model=side.own_name(seeds.model)), step, places[seeds, step],
-                )
-                for side, places in zip(sides, (one, other), strict=True)
-            )  # fmt: skip
+                _run_scores(family, side, prompts, SeedRuns(seeds, step, runs[seeds, step]))
+                for side, runs in zip(sides, (one, other), strict=True)
+            )
             row = run_difference(a, b) if a and b else None
-            rows += [row | {"model": seeds.model}] if row else []
+            rows += [row] if row else []
     return rows
+
+
+def _run_scores(family: Family, side: Side, prompts: str, averaged: SeedRuns) -> RunScores | None:
+    """The scores of runs of a side, under the name of their model in A."""
+    model = side.own_name(averaged.seeds.model)
+    scores = Scores([side.bank], (prompts,), [model], runs=averaged.runs)
+    items = read_items(family, scores, {prompts: [averaged.step]})
+    own = [each.renamed(side.models, {}) for each in items.values()]
+    return averaged.scores(family, own[0], prompts) if own else None
 
 
 def prompt_differences(

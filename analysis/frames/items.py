@@ -5,7 +5,7 @@ values, intervals, changes since the first checkpoint, runs, and comparisons of 
 letters: `c` checkpoints, `p` items.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +95,13 @@ class Items(NamedTuple):
     def at(self, rows: Codes) -> "Items":
         """The items at the checkpoints with these numbers."""
         return self._replace(checkpoints=self.checkpoints[rows], values=self.values[rows])
+
+    def at_steps(self, steps: Collection[int | None]) -> "Items":
+        """The items at the checkpoints of these steps; None is a release."""
+        found = self.checkpoints["step"].is_in(
+            pl.Series([*steps], dtype=pl.Int64), nulls_equal=True
+        )
+        return self.at(found.arg_true().to_numpy().astype(np.int64))
 
     def values_of(self, axes: pl.DataFrame) -> Floats:
         """(c, p) the values of the items that other axes name, NaN where there is none."""

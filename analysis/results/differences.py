@@ -1,17 +1,14 @@
 """Which of many models differ, from each other and from no effect, at their last checkpoints."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import polars as pl
 
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted, signed
-from logitbank.analysis.frames.batches import NoRowsError
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
-from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.series import CROWD, series_name
+from logitbank.analysis.frames.items import Items
+from logitbank.analysis.results.series import series_name
 from logitbank.analysis.stats.significance import holm
 from logitbank.analysis.stats.summary import (
     EPSILON,
@@ -20,6 +17,7 @@ from logitbank.analysis.stats.summary import (
     reference_p,
     summarise,
 )
+from logitbank.store.steps import Step
 from logitbank.wording import counted
 
 LEVEL = 0.05
@@ -32,42 +30,22 @@ SCHEMA = {
 
 
 def model_differences(
-    family: Family, scores: Scores, tables: Sequence[pl.DataFrame]
-) -> pl.DataFrame | None:
-    """The first measure of a family: each model and run minus each later one, over common items.
+    family: Family, items: Mapping[str, Items], steps: Collection[Step]
+) -> dict[str, pl.DataFrame]:
+    """`model_differences`: the first measure of each model and run minus that of each later one.
 
-    `p` is that of a paired t test with clusters as units, `p_holm` adjusted for all pairs of a
-    prompt set. A row without another model has the difference from the measure's reference, if it
-    has one, and is adjusted for all models. None for fewer than `CROWD` models and runs, for
-    measures without items, and for the results of files alone, without a bank.
+    Over common items of each prompt set, at the last checkpoint among `steps`. `p` is that of a
+    paired t test with clusters as units, `p_holm` adjusted for all pairs of a prompt set. A row
+    without another model has the difference from the measure's reference, if it has one, and is
+    adjusted for all models.
     """
-    last = last_checkpoints(tables)
-    if not scores.banks or family.items is None or not family.measures or len(last) < CROWD:
-        return None
-    found = [
-        part
-        for name in scores.sets
-        if (part := _of_set(family, replace(scores.of(name), steps={*last["step"]}))) is not None
-    ]
-    return pl.concat(found) if found else None
+    found = [_of_set(family, name, each.at_steps(steps)) for name, each in items.items()]
+    known = [table for table in found if table is not None]
+    return {"model_differences": pl.concat(known)} if known else {}
 
 
-def last_checkpoints(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The last checkpoint of each model and run in tables that begin with model, run and step."""
-    own = [table.select(CHECKPOINT) for table in tables if table.columns[:3] == [*CHECKPOINT]]
-    if not own:
-        return pl.DataFrame(schema=dict.fromkeys(CHECKPOINT))
-    steps = pl.concat(own, how="vertical_relaxed").unique().sort("step", nulls_last=True)
-    return steps.group_by("model", "run", maintain_order=True).last()
-
-
-def _of_set(family: Family, scores: Scores) -> pl.DataFrame | None:
-    assert family.items is not None
+def _of_set(family: Family, prompts: str, items: Items) -> pl.DataFrame | None:
     measure = family.measures[0]
-    try:
-        items = family.items(scores)
-    except NoRowsError:
-        return None
     items = items.pooled(*items.groups).at(last_of_runs(items))
     design = Design(items.axes, measure)
     if len(items.checkpoints) < 2 or not len(design.which):
@@ -103,7 +81,7 @@ def _of_set(family: Family, scores: Scores) -> pl.DataFrame | None:
         [each.with_columns(p_holm=holm(each["p"].fill_nan(None))) for each in tables],
         how="diagonal",
     )
-    named = found.with_columns(prompts=pl.lit(scores.prompts), score=pl.lit(measure.key))
+    named = found.with_columns(prompts=pl.lit(prompts), score=pl.lit(measure.key))
     return named.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 

@@ -80,16 +80,19 @@ class Measured(Result):
         }  # fmt: skip
 
 
-def measure(family: Family, scores: Scores) -> Measured:
+def measure(family: Family, scores: Scores, items: Items | None = None) -> Measured:
     """The measures of a family, its views and its own tables, of one prompt set's scores.
+
+    `items` are by default those of the family.
 
     Raises
     ------
     LogitbankError
         What the family's `items` refuses.
     """
-    assert family.items is not None
-    items = family.items(scores)
+    if items is None:
+        assert family.items is not None
+        items = family.items(scores)
     return of_items(family, items, family.tables(scores, items) if family.tables else {})
 
 

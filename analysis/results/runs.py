@@ -14,7 +14,6 @@ import polars as pl
 
 from logitbank.analysis.family import REGISTERED, Family
 from logitbank.analysis.finding import Finding, formatted, signed
-from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
@@ -143,25 +142,23 @@ def _checkpoints(banks: Sequence[Bank], prompts: str) -> Iterator[CheckpointId]:
                 yield deposit.checkpoint
 
 
-def read_runs(
-    family: Family,
-    banks: Sequence[Bank],
-    prompts: str,
-    seeds: Seeds,
-    step: Step,
-    runs: Collection[str],
-) -> RunScores | None:
-    """The scores of these runs of a model at a step; None as for `run_scores`."""
-    assert family.items is not None
-    try:
-        items = family.items(Scores(banks, (prompts,), [seeds.model], steps=[step], runs=[*runs]))
-    except NoRowsError:  # blocks without these prompts
-        return None
-    place = {
-        **seeds._asdict(), "step": step, "prompts": prompts, "family": family.name,
-        "score": family.measures[0].name,
-    }  # fmt: skip
-    return run_scores(items, family.measures[0], place)
+class SeedRuns(NamedTuple):
+    """The runs of the seeds of a training that are averaged at a step."""
+
+    seeds: Seeds
+    step: Step
+    runs: list[str]
+
+    def scores(self, family: Family, items: Items, prompts: str) -> RunScores | None:
+        """Their scores among the items of a prompt set; None as for `run_scores`."""
+        place = {
+            **self.seeds._asdict(), "step": self.step, "prompts": prompts, "family": family.name,
+            "score": family.measures[0].name,
+        }  # fmt: skip
+        own = {"model": self.seeds.model, "step": self.step}
+        is_own = same_as(own, own) & pl.col("run").is_in(self.runs)
+        rows = items.checkpoints.select(is_own.arg_true()).to_series()
+        return run_scores(items.at(rows.to_numpy().astype(np.int64)), family.measures[0], place)
 
 
 def run_scores(items: Items, measure: Measure, place: Mapping[str, Any]) -> RunScores | None:
@@ -183,26 +180,35 @@ def run_scores(items: Items, measure: Measure, place: Mapping[str, Any]) -> RunS
     return RunScores(place, measure, runs, scored.axes[complete], values, missing)
 
 
-def run_tables(
-    family: Family, scores: Scores, tables: Sequence[pl.DataFrame]
-) -> dict[str, pl.DataFrame]:
-    """`runs`: the mean of the family's first measure over runs. `agreement`: the correlation of the
-    scores of every two runs. Only at checkpoints of the family's `tables`; none for too few runs.
+def averaged(scores: Scores, tables: Sequence[pl.DataFrame]) -> dict[str, list[SeedRuns]]:
+    """The runs that are averaged of each prompt set, at the last step that enough of them have.
+
+    Only at checkpoints of `tables`.
     """
-    if family.items is None or not family.measures:
-        return {}
     places = [table.select(CHECKPOINT) for table in tables if {*CHECKPOINT} <= {*table.columns}]
     runs = pl.concat(places, how="vertical_relaxed").unique().group_by("model", "step").len()
     enough = runs.filter(pl.col("len") >= FEWEST_RUNS)
     checkpoints = {*enough.select("model", "step").iter_rows()}
-    found = []
+    found = dict[str, list[SeedRuns]]()
     for name in scores.sets if checkpoints else ():
         by_step = seeds_by_step(scores.banks, name)
         measured = [place for place in by_step if (place[0].model, place[1]) in checkpoints]
-        for seeds, step in last_steps(measured):
-            own = by_step[seeds, step]
-            of_runs = read_runs(family, scores.banks, name, seeds, step, own)
-            found += [of_runs] if of_runs else []
+        found[name] = [SeedRuns(*place, by_step[place]) for place in last_steps(measured)]
+    return found
+
+
+def run_tables(
+    family: Family, items: Mapping[str, Items], places: Mapping[str, Sequence[SeedRuns]]
+) -> dict[str, pl.DataFrame]:
+    """`runs`: the mean of the family's first measure over runs. `agreement`: the correlation of the
+    scores of every two runs. None for too few runs.
+    """
+    scores = (
+        place.scores(family, items[name], name)
+        for name, own in places.items() if name in items
+        for place in own
+    )  # fmt: skip
+    found = [each for each in scores if each is not None]
     return agreement_tables(found) if found else {}
 
 
@@ -285,7 +291,7 @@ def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
 
 def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
     """The mean over runs, the agreement of runs, and outlying runs; none without tables."""
-    for row in tables["runs"].iter_rows(named=True) if tables else ():
+    for row in tables["runs"].iter_rows(named=True) if "runs" in tables else ():
         measure = _measure(row)
         where = f"{_trained(row)} at {step_name(row['step'])}"
         if len(tables["runs"]["prompts"].unique()) > 1:

@@ -1,7 +1,7 @@
 """The study of a family's result: its findings, several runs, notes and charts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -11,12 +11,14 @@ import polars as pl
 from logitbank.analysis.family import CHANGE_POINTS, Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expected import exclusion_notes
+from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results import measured
 from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.differences import difference_finding, model_differences
+from logitbank.analysis.results.last_items import last_checkpoints, read_items
 from logitbank.analysis.results.measured import Measured
-from logitbank.analysis.results.runs import not_averaged, run_findings, run_tables
+from logitbank.analysis.results.runs import averaged, not_averaged, run_findings, run_tables
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.templates import template_findings, template_tables
@@ -46,10 +48,14 @@ def measured_study(
     LogitbankError
         What the family's `items` refuses.
     """
-    result = result or measured.measure(family, scores)
+    items = None
+    if result is None:
+        assert family.items is not None
+        items = {scores.prompts: family.items(scores)}
+        result = measured.measure(family, scores, items[scores.prompts])
     if result.change_points["kind"].count():
         family = replace(family, notes=(*family.notes, CHANGE_POINTS))
-    return make_study(family, result, scores, files=files)
+    return make_study(family, result, scores, files=files, items=items)
 
 
 def make_study(
@@ -59,12 +65,14 @@ def make_study(
     *,
     missing: Sequence[str] | None = None,
     files: Sequence[pl.DataFrame] = (),
+    items: Mapping[str, Items] | None = None,
 ) -> Study[R]:
     """The study of a family's result.
 
     It names the checkpoints without any of the scores; `missing` are further notes about missing
     scores, by default about the missing items of the first measure. If a model has several runs, it
-    also has their mean and agreement.
+    also has their mean and agreement. `items` are those of each prompt set at all checkpoints, if
+    the analysis has them.
     """
     named = result.tables()
     tables = [table for table in named.values() if "model" in table.columns]
@@ -72,8 +80,7 @@ def make_study(
         of_first = named["measures"].filter(measure=family.measures[0].key)
         missing = missing_sentences(measured.overall(of_first), family.item)
     names = sorted({name for table in tables for name in table["model"].unique()})
-    of_runs = run_tables(family, scores, tables)
-    of_templates = template_tables(family, scores, tables)
+    several = _about_several(family, scores, tables, items)
     find = family.findings or partial(measured.findings, family)
     found = find(result)
     found[:1] = [with_extreme(headline, found[1:]) for headline in found[:1]]
@@ -92,20 +99,16 @@ def make_study(
         Finding(text=str(each), series=(each.checkpoint.model, each.checkpoint.run))
         for each in wrong
     ]
-    differences = model_differences(family, scores, tables)
-    means = [*template_findings(family, of_templates)]
-    shown, details = digest([*found[:1], *copied, *run_findings(of_runs), *found[1:], *means])
-    of_runs |= of_templates
-    if differences is not None:
+    means = [*template_findings(family, several)]
+    shown, details = digest([*found[:1], *copied, *run_findings(several), *found[1:], *means])
+    if (differences := several.get("model_differences")) is not None:
         shown.insert(1, difference_finding(family, differences))
-        of_runs = {**of_runs, "model_differences": differences}
-    of_runs = {**of_runs, **model_tables(family, named)}
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     return Study(
         result=result,
         findings=tuple(shown),
         details=tuple(details),
-        run_tables=of_runs,
+        run_tables={**several, **model_tables(family, named)},
         missing=(*(missing or ()), *exclusion_notes(scores.banks, scores.sets, scores.models)),
         notes=family.notes,
         cautions=family.cautions,
@@ -118,6 +121,33 @@ def make_study(
         files=files,
         make_charts=lambda _: _charts(family, result, lead),
     )
+
+
+def _about_several(
+    family: Family,
+    scores: Scores,
+    tables: Sequence[pl.DataFrame],
+    items: Mapping[str, Items] | None,
+) -> dict[str, pl.DataFrame]:
+    """The tables about several runs, templates and models, at last checkpoints among `tables`.
+
+    Without `items`, those that they need are read once.
+    """
+    if family.items is None or not family.measures:
+        return {}
+    last, of_runs = last_checkpoints(tables), averaged(scores, tables)
+    last_steps = {*last["step"]} if scores.banks else set()
+    compared = last_steps if len(last) >= CROWD else set()
+    if items is None:
+        items = read_items(family, scores, {
+            name: compared | {place.step for place in of_runs.get(name, ())}
+            for name in scores.sets
+        })  # fmt: skip
+    return {
+        **run_tables(family, items, of_runs),
+        **(template_tables(family, scores, last_steps) if last_steps else {}),
+        **(model_differences(family, items, compared) if compared else {}),
+    }
 
 
 def _charts(family: Family, result: Result, lead: str) -> "dict[str, Chart]":

@@ -4,7 +4,7 @@ A template is a wording that is drawn from many, as a sentence is: a mean over i
 has the uncertainty of both.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -20,11 +20,11 @@ from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.differences import last_checkpoints
 from logitbank.analysis.results.series import Row, about, missing_text, series_name
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.runs_mean import runs_mean
 from logitbank.analysis.stats.summary import ALL, Branch, Design, last_of_runs, summarise
+from logitbank.store.steps import Step
 from logitbank.wording import counted
 
 COLUMN = "template"
@@ -43,21 +43,21 @@ TEMPLATES = {
 
 
 def template_tables(
-    family: Family, scores: Scores, tables: Sequence[pl.DataFrame]
+    family: Family, scores: Scores, steps: Collection[Step]
 ) -> dict[str, pl.DataFrame]:
     """`templates`: the family's first measure in each template, and its mean over them (`all`).
 
-    Of the last checkpoint of each model and run. The interval of the mean is over items and
-    templates, and `sd` is the deviation between templates. None for prompts without two templates,
-    and for a measure that is exp of a mean.
+    Of the last checkpoint of each model and run among `steps`. The interval of the mean is over
+    items and templates, and `sd` is the deviation between templates. None for prompts without two
+    templates, and for a measure that is exp of a mean. Scores are read again, those of each
+    template by itself: an item of all may be a mean over templates.
     """
-    if family.items is None or not family.measures or family.measures[0].link or not scores.banks:
+    if family.measures[0].link:
         return {}
     found = list[pl.DataFrame]()
     for name in scores.sets:
         own = scores.of(name)
-        steps = {*last_checkpoints(tables)["step"]} if COLUMN in own.columns else ()
-        parts = _items(family, replace(own, steps=steps)) if steps else {}
+        parts = _items(family, replace(own, steps=steps)) if COLUMN in own.columns else {}
         if len(parts) > 1:
             found.append(_table(parts, family.measures[0], name))
     found = [table for table in found if len(table)]

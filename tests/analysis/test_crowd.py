@@ -3,7 +3,9 @@
 import json
 import shlex
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from unittest import mock
 
 import altair as alt
 import numpy as np
@@ -20,6 +22,7 @@ from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families import families
 from logitbank.analysis.families.options import options
+from logitbank.analysis.family import REGISTERED
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.choose import on_request
 from logitbank.analysis.frames.prompt_sums import PromptSums
@@ -113,6 +116,28 @@ def test_models_of_a_crowd_are_compared_in_pairs(tmp_path: Path) -> None:
     text = str(study.findings[1])
     assert text.startswith(f"Accuracy: {differ} of 36 pairs of models differ (adjusted p ≤ 0.05).")
     assert 0 < differ < 36
+
+
+def test_runs_and_models_share_one_reading_of_the_items(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    for model, run in product(range(3), range(3)):
+        rows = np.random.default_rng(10 * model + run).normal(size=(10, 6)).astype(np.float32)
+        checkpoint = CheckpointId(f"m{model}", f"seed{run}", 10)
+        bank.deposit(rows, checkpoint=checkpoint, query_set=QUERY_SET.name, dtype="float32")
+    read = list[Scores]()
+
+    def items(scores: Scores) -> Items:
+        read.append(scores)
+        return families()["options"].items(scores).only(part="accuracy")  # type: ignore[misc]
+
+    family = Family(
+        name="own", title="Own", description="", prompts=on_request, items=items,
+        measures=(ItemMeasure(name="accuracy", plus=("accuracy",), share=True),),
+    )  # fmt: skip
+    with mock.patch.dict(REGISTERED, {"own": family}):
+        study = measured_study(family, read_scores(bank, "parity"))
+    assert {"runs", "agreement", "model_differences"} <= {*study.tables}
+    assert len(read) == 1
 
 
 def test_models_of_a_crowd_are_compared_with_no_effect(tmp_path: Path) -> None:

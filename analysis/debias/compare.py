@@ -32,7 +32,6 @@ from logitbank.analysis.families.unqover.tables import ALL, LIMITS
 from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
 from logitbank.analysis.frames.candidates import PLAIN, read_candidates
-from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import missing_sentences
@@ -141,7 +140,7 @@ def debias_compare(
             " checkpoints. Run `logitbank extract` first."
         )
     result = DebiasComparison(_joined(scores, measures), measures)
-    excluded = exclusion_notes([opened], [*stereoset, *unqover], models, steps)
+    excluded = Scores([opened], (*stereoset, *unqover), models, steps=steps).excluded()
     return Study(
         result=result,
         findings=tuple(comparison_findings(result)),

@@ -1,7 +1,8 @@
 """Expected scores of the prompt sets of banks, for each model: missing ones are counted."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
@@ -15,6 +16,14 @@ from logitbank.wording import counted
 _SCORE = ("prompt_id", "order_seed", "piece")
 Where = tuple[str, frozenset[str]]
 """A column of prompts, and the texts that it may have."""
+
+
+class SetDeposits(NamedTuple):
+    """The deposits of a prompt set in a bank, those of chosen checkpoints."""
+
+    bank: Bank
+    name: str
+    deposits: Sequence[Deposit]
 
 
 def chosen_rows(prompts: pl.LazyFrame, where: Where | None) -> pl.LazyFrame:
@@ -86,25 +95,14 @@ def missing_note(missing: int, noun: str, *, checkpoints: int = 1) -> str:
     )
 
 
-def exclusion_notes(
-    banks: Sequence[Bank],
-    prompts: Collection[str],
-    models: Collection[str] | None = None,
-    steps: Collection[int | None] | None = None,
-) -> tuple[str, ...]:
+def exclusion_notes(sets: Collection[SetDeposits]) -> tuple[str, ...]:
     """Notes about checkpoints that are excluded because they have no score of a prompt set.
 
-    Checkpoints are in the order of training; of all models and steps if None.
+    Checkpoints are in the order of training.
     """
     empty: dict[str, None] = {}
     unscored: dict[str, dict[str, None]] = {}
-    for bank, name in _holding(banks, prompts):
-        deposits = [
-            deposit
-            for deposit in bank.deposits(prompts=name)
-            if models is None or deposit.checkpoint.model in models
-            if steps is None or deposit.checkpoint.step in steps
-        ]
+    for bank, name, deposits in sets:
         empty |= {str(d.checkpoint): None for d in deposits if not d.committed()}
         without = without_scores(bank.path, name, deposits)
         number = Counter(deposit.checkpoint for deposit in deposits)
@@ -117,11 +115,12 @@ def exclusion_notes(
             f"Excluded: {counted(len(empty), 'checkpoint')} without results ({', '.join(empty)}). "
             "Fix: logitbank extract"
         )
+    several = len({each.name for each in sets}) > 1
     by_names: dict[tuple[str, ...], list[str]] = {}
     for checkpoint_text, names in unscored.items():
         by_names.setdefault(tuple(names), []).append(checkpoint_text)
     for names_text, checkpoints in by_names.items():
-        what = " and ".join(names_text) if len(prompts) > 1 else "these prompts"
+        what = " and ".join(names_text) if several else "these prompts"
         notes.append(
             f"Excluded: {counted(len(checkpoints), 'checkpoint')} without scores of {what}, whose"
             f" options were added later ({', '.join(checkpoints)}). Extract them again, into"
@@ -130,23 +129,20 @@ def exclusion_notes(
     return tuple(notes)
 
 
-def partial_notes(
-    banks: Sequence[Bank], prompts: Collection[str], models: Collection[str] | None = None
-) -> tuple[str, ...]:
+def partial_notes(sets: Iterable[SetDeposits]) -> tuple[str, ...]:
     """A note about checkpoints without scores of some prompts, for analyses that do not count them.
 
     Expected are the scores that the prompt set contains for the model.
     """
     incomplete: dict[str, None] = {}
-    for bank, name in _holding(banks, prompts):
-        deposits: dict[CheckpointId, list[Deposit]] = {}
-        for deposit in bank.deposits(prompts=name):
-            if models is None or deposit.checkpoint.model in models:
-                deposits.setdefault(deposit.checkpoint, []).append(deposit)
+    for bank, name, deposits in sets:
+        by_checkpoint: dict[CheckpointId, list[Deposit]] = {}
+        for deposit in deposits:
+            by_checkpoint.setdefault(deposit.checkpoint, []).append(deposit)
         rows = bank.prompts(name).select("query_set", "row", *_SCORE).unique().collect()
         expected = expected_rows([bank], name, _SCORE)
         number = dict(expected.group_by("model").len().iter_rows())
-        for checkpoint, own in deposits.items():
+        for checkpoint, own in by_checkpoint.items():
             present = pl.concat([_committed(rows, deposit) for deposit in own]).n_unique()
             if 0 < present < number[checkpoint.model]:
                 incomplete[str(checkpoint)] = None
@@ -154,10 +150,6 @@ def partial_notes(
         return ()
     checkpoints = f"{counted(len(incomplete), 'checkpoint')} ({', '.join(incomplete)})"
     return (f"Missing: some prompts at {checkpoints}. The numbers are over the others.",)
-
-
-def _holding(banks: Sequence[Bank], prompts: Collection[str]) -> Iterator[tuple[Bank, str]]:
-    return ((bank, name) for bank in banks for name in prompts if name in bank.prompt_sets)
 
 
 def _committed(rows: pl.DataFrame, deposit: Deposit) -> pl.DataFrame:

@@ -32,7 +32,14 @@ from logitbank.analysis.frames.batches import (
 )
 from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.dense import Dense
-from logitbank.analysis.frames.expected import Where, chosen_rows, expected_rows
+from logitbank.analysis.frames.expected import (
+    SetDeposits,
+    Where,
+    chosen_rows,
+    exclusion_notes,
+    expected_rows,
+    partial_notes,
+)
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, Deposit, open_bank
@@ -141,6 +148,31 @@ class Scores:
         """`Bank.prompts` of a prompt set: the rows of the prompts that are read."""
         return chosen_rows(bank.prompts(name), self.where)
 
+    def deposits(self) -> list[SetDeposits]:
+        """The deposits of each prompt set in each bank, of the chosen checkpoints."""
+        sets = [
+            (bank, name) for bank in self.banks for name in self.sets if name in bank.prompt_sets
+        ]
+        of_sets = [bank.deposits(prompts=name) for bank, name in sets]
+        chosen = chosen_checkpoints(
+            chain(*of_sets), models=self.models, runs=self.runs, steps=self.steps
+        )
+        return [
+            SetDeposits(*own, [deposit for deposit in of_set if deposit.checkpoint in chosen])
+            for own, of_set in zip(sets, of_sets, strict=True)
+        ]
+
+    def excluded(self) -> tuple[str, ...]:
+        """Notes about chosen checkpoints that have no score of a prompt set."""
+        return exclusion_notes(self.deposits())
+
+    def incomplete(self) -> tuple[str, ...]:
+        """A note about chosen checkpoints without scores of some prompts.
+
+        It is for analyses that do not count them.
+        """
+        return partial_notes(self.deposits())
+
     def holding(self) -> Iterator[tuple[Bank, list[Deposit]]]:
         """The banks with scores of the prompt set, and their deposits of it.
 
@@ -150,15 +182,9 @@ class Scores:
             A run is in two banks, or these have other content of one prompt.
         """
         prompts = self.prompts
-        banks = [bank for bank in self.banks if prompts in bank.prompt_sets]
-        check_same_prompts(banks, prompts)
-        of_banks = [bank.deposits(prompts=prompts) for bank in banks]
-        chosen = chosen_checkpoints(
-            chain(*of_banks), models=self.models, runs=self.runs, steps=self.steps
-        )
+        check_same_prompts([bank for bank in self.banks if prompts in bank.prompt_sets], prompts)
         seen: dict[tuple[str, str], Bank] = {}
-        for bank, of_bank in zip(banks, of_banks, strict=True):
-            deposits = [deposit for deposit in of_bank if deposit.checkpoint in chosen]
+        for bank, _, deposits in self.of(prompts).deposits():
             for model, run in {(d.checkpoint.model, d.checkpoint.run) for d in deposits}:
                 if (other := seen.setdefault((model, run), bank)) is not bank:
                     raise UsageError(
@@ -166,7 +192,7 @@ class Scores:
                         f"{bank.address}. Put the banks together with `logitbank merge`."
                     )
             if deposits:
-                yield bank, deposits
+                yield bank, [*deposits]
 
     def frames(self, *, rows: int = TOKEN_ROWS, coded: Collection[str] = ()) -> Batches:
         """`Bank.scan` of all banks, in frames of about `rows` rows, in the order of each run.

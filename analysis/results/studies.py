@@ -10,7 +10,6 @@ import polars as pl
 
 from logitbank.analysis.family import CHANGE_POINTS, Family
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames.expected import exclusion_notes
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results import measured
@@ -109,7 +108,7 @@ def make_study(
         findings=tuple(shown),
         details=tuple(details),
         run_tables={**several, **model_tables(family, named)},
-        missing=(*(missing or ()), *exclusion_notes(scores.banks, scores.sets, scores.models)),
+        missing=(*(missing or ()), *scores.excluded()),
         notes=family.notes,
         cautions=family.cautions,
         title=f"{family.title}: {listed}",

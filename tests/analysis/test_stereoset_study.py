@@ -14,7 +14,7 @@ from logitbank.analysis.families.stereoset.findings import findings
 from logitbank.analysis.families.stereoset.metric import stereoset_metric
 from logitbank.analysis.frames.candidates import read_candidates
 from logitbank.analysis.frames.reader import Scores
-from logitbank.errors import BankError, LogitbankError, UsageError
+from logitbank.errors import LogitbankError, SuiteError, UsageError
 from logitbank.store import (
     Bank,
     BlockData,
@@ -78,7 +78,7 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
         ("a", 0),
         ("a", None),
     ]
-    with pytest.raises(BankError, match="step 0"):
+    with pytest.raises(SuiteError, match="no step 0"):
         stereoset(banks, models=["b"], steps="0")
     with pytest.raises(UsageError, match="Steps 'first' are invalid"):
         stereoset(banks, steps="first")

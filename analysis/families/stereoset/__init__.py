@@ -78,16 +78,12 @@ def stereoset(
     from logitbank.analysis.frames.stereoset_files import file_candidates
     from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
-    from logitbank.store.steps import parse_steps
 
     rules, predictions = listed(score) or (), listed(predictions) or ()
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
     files = file_candidates(predictions, gold)
-    scores = read_scores(banks, prompts, models, family=FAMILY)
-    if steps is not None:
-        available = {step for bank in scores.banks for step in bank.steps}
-        scores = replace(scores, steps=parse_steps(steps).select(available, "these banks"))
+    scores = replace(read_scores(banks, prompts, models, family=FAMILY), steps=steps)
     candidates = read_candidates(scores, rules) if scores.banks else ()
     result = metric.stereoset_metric(chain(candidates, files))
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})

@@ -75,7 +75,6 @@ def tradeoff(
     from logitbank.analysis.families.tradeoff import metric as sources
     from logitbank.analysis.families.tradeoff.tables import Curve
     from logitbank.analysis.frames.banks import open_banks
-    from logitbank.analysis.frames.expected import partial_notes
     from logitbank.analysis.frames.gender_answers import read_winobias
     from logitbank.analysis.frames.reader import ScanCache, Scores
     from logitbank.analysis.results.studies import make_study
@@ -112,9 +111,9 @@ def tradeoff(
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
     )
+    scores = Scores(opened, tuple(read), models)
     return make_study(
-        FAMILY, result, Scores(opened, tuple(read), models),
-        missing=partial_notes(opened, read, models),
+        FAMILY, result, scores, missing=scores.incomplete(),
         files=[pl.DataFrame({"file": [path.name]}) for _, path in files],
     )  # fmt: skip
 

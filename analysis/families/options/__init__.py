@@ -136,6 +136,7 @@ FAMILY = Family(
         "Intervals (95%) are over prompts, clustered by sentence_id if they have it. Fewer than "
         "ten give none. They are pointwise: they do not allow for the number of checkpoints.",
         "Answer probability and rank are those of the correct answer in the whole vocabulary. "
+        "Ranks have no interval: a few large ones decide their mean. "
         "Top-1 agreement is the share of positions whose most probable token is that of the last "
         "checkpoint of the run.",
     ),

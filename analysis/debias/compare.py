@@ -30,6 +30,7 @@ from logitbank.analysis.families.unqover import FAMILY as UNQOVER
 from logitbank.analysis.families.unqover.metric import unqover_metric, with_counts
 from logitbank.analysis.families.unqover.tables import ALL, LIMITS
 from logitbank.analysis.frames.banks import chosen_by, select_models
+from logitbank.analysis.frames.batches import TOKEN_ROWS
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
 from logitbank.analysis.frames.candidates import PLAIN, read_candidates
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
@@ -323,23 +324,20 @@ def _candidates_in_k(
     One of a masked word is, if any of its tokens is: their probabilities are added. A sentence is,
     if all of its tokens are: their probabilities are multiplied.
     """
-    (bank, *_), sizes = sources[0], _sizes(sources)
-    models = list({s.base for s in sources})
-    scans = [bank.scan(name, models=models, steps=steps) for name in names]
+    sizes = _sizes(sources)
     rank, masked = pl.col("rank"), pl.col("score_kind").first() == "masked"
     key = [*CHECKPOINT, "language", "condition"]
-    wide = (
-        pl.concat([scan.select(*key, "prompt_id", "score_kind", "rank") for scan in scans])
-        .group_by(*key, "prompt_id")
-        .agg(
+
+    def shares(frame: pl.LazyFrame) -> pl.DataFrame:
+        inside = frame.group_by(*key, "prompt_id").agg(
             pl.when(masked).then(rank.min() <= k).otherwise(rank.max() <= k).alias(str(k))
             for k in sizes
         )
-        .group_by(key)
-        .agg(pl.col(map(str, sizes)).mean())
-        .collect()
-    )
-    long = wide.unpivot(index=key, variable_name="k", value_name="candidates_in_k")
+        return inside.group_by(key).agg(pl.col(map(str, sizes)).mean()).collect()
+
+    unfiltered = [s for s in sources if s.filter == NONE and s.model in s.bank.models]
+    read = _scores(unfiltered, names, steps).map_frames(shares, rows=TOKEN_ROWS)
+    long = pl.concat(read).unpivot(index=key, variable_name="k", value_name="candidates_in_k")
     return long.with_columns(pl.col("k").cast(pl.Int64))
 
 

@@ -96,16 +96,26 @@ def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Finding]:
-    """The largest difference of each metric; none of 0 if all logits are the `same`."""
+    """The largest difference of each metric; none of 0 if all logits are the `same`.
+
+    Of all groups together, and of single groups.
+    """
     for (prompts, family, metric), part in metrics.group_by(
         "prompts", "family", "metric", maintain_order=True
     ):
         name = _text(str(family), str(metric))
-        moved = part.filter(pl.col("difference").is_finite())
-        if len(moved) and not (same and (moved["difference"] == 0).all()):
+        known = part.filter(pl.col("difference").is_finite())
+        if same and (known["difference"] == 0).all():
+            continue
+        measures = (each for each in families()[str(family)].measures if each.name == metric)
+        whole = pl.col("group").is_in([each.group for each in measures])
+        parts = [rows for rows in (known.filter(whole), known.filter(~whole)) if len(rows)]
+        for moved, what in zip(
+            parts, ("largest change", "largest change of a group"), strict=False
+        ):
             row = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
             yield Finding(
-                text=f"{prompts}, {name}: largest change, {_where(row, names)}",
+                text=f"{prompts}, {name}: {what}, {_where(row, names)}",
                 value=row["difference"], low=row["low"], high=row["high"], form="+.3g",
                 baseline=f"{number(row['a'])} in A",
                 n=counted(len(moved), "value"),

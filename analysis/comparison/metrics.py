@@ -11,6 +11,7 @@ from logitbank.analysis.family import Family
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.items import Items, common_items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
@@ -23,7 +24,7 @@ from logitbank.analysis.results.runs import (
     seeds_by_step,
 )
 from logitbank.analysis.results.tables import Result
-from logitbank.analysis.stats.summary import difference_table
+from logitbank.analysis.stats.summary import ALL, difference_table
 from logitbank.store import Bank
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import Step
@@ -130,15 +131,24 @@ def _items(family: Family, side: Side, prompts: str, checkpoints: pl.DataFrame) 
 
 
 def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
-    """Rows of `METRICS` from the same items at the same checkpoints."""
-    rows = difference_table(a, b, family.measures).filter(pl.col("a").is_not_nan())
+    """Rows of `METRICS` from the same items at the same checkpoints.
+
+    The common analysis, which a family without settings has, also measures all groups together.
+    """
+    tables = [difference_table(a, b, family.measures)]
+    if a.groups and not family.settings() and ALL not in a.axes[a.groups[0]]:
+        one, other = (side.pooled(*side.groups) for side in (a, b))
+        tables.insert(0, difference_table(one, other, family.measures))
+    rows = pl.concat(tables, how="diagonal").filter(pl.col("a").is_not_nan())
+    rows = rows.sort(CHECKPOINT, nulls_last=True, maintain_order=True)
     names = {measure.key: measure.name for measure in family.measures}
     groups = {measure.key: measure.group for measure in family.measures}
     parts = [pl.col("measure").replace_strict(groups, return_dtype=pl.String), *a.groups]
+    group = pl.concat_str(parts, separator=" ", ignore_nulls=True)
     table = rows.with_columns(
         prompts=pl.lit(prompts), family=pl.lit(family.name),
         metric=pl.col("measure").replace(names),
-        group=pl.concat_str(parts, separator=" ").str.strip_chars(),
+        group=group.str.strip_chars(),
     )  # fmt: skip
     return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from logitbank import bbq as analyze_bbq
+from logitbank.analysis.comparison.compare import compare
 from logitbank.analysis.families import families
 from logitbank.analysis.families.bbq.metric import read_items
 from logitbank.analysis.frames.reader import Scores
@@ -20,7 +21,7 @@ from logitbank.analysis.stats.summary import measures_table
 from logitbank.engine.prompts.known.bbq import bbq
 from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.errors import PromptError, UsageError
-from tests.support.bbq_cases import bank_of, example, make_bank, write_file
+from tests.support.bbq_cases import TEMPLATES, bank_of, example, make_bank, write_file
 from tests.support.paths import PUBLIC
 from tests.support.row_scores import scores_of
 
@@ -109,6 +110,27 @@ def test_scores_are_the_counts_of_answers_and_undefined_without_an_answer_about_
     assert study.as_dict()["tables"]["measures"][0]["value"] is None
     assert study.findings[0].text.startswith("Accuracy, ambiguous contexts 100.0% → 16.7%")
     assert {"measures"} == {*study.charts}
+
+
+def test_banks_are_compared_by_all_questions_and_then_by_category(tmp_path: Path) -> None:
+    a = make_bank(tmp_path / "a")
+    rows = [example(n, category) for category in ("Age", "Religion") for n in range(4 * TEMPLATES)]
+    b = tmp_path / "b"
+    bank_of(b, of_file(tmp_path, *rows), {8: ["unknown", "biased", "other"] * 32})
+    study = compare(a, b)
+    whole = {"measure": "accuracy, ambiguous contexts", "category": "all", "step": 8}
+    values = [analyze_bbq(side).tables["measures"].filter(**whole)["value"][0] for side in (a, b)]
+    table = study.tables["metrics"].filter(metric="accuracy")
+    assert table["group"].to_list() == [
+        f"{context} contexts{group}"
+        for group in ("", " Age", " Religion")
+        for context in ("ambiguous", "disambiguated")
+    ]
+    assert list(table.select("a", "b").row(0)) == pytest.approx(values)
+    assert table["difference"][0] == pytest.approx(values[1] - values[0])
+    named = [f.text for f in study.findings if f.text.startswith("bbq, Accuracy: largest change")]
+    assert len(named) == 2
+    assert named[1].startswith("bbq, Accuracy: largest change of a group, toy at step 8, ")
 
 
 def bank_rows(path: Path) -> pl.DataFrame:

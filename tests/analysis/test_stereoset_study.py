@@ -78,6 +78,9 @@ def test_models_and_steps_are_chosen(tmp_path: Path) -> None:
         ("a", 0),
         ("a", None),
     ]
+    banks.append(make_bank(tmp_path / "c.zarr", model="c", steps=[0]))
+    last = stereoset(banks, steps="last").result.scores.select("model", "step").unique()
+    assert {*last.rows()} == {("a", 8), ("b", 8), ("c", 0)}
     with pytest.raises(SuiteError, match="no step 0"):
         stereoset(banks, models=["b"], steps="0")
     with pytest.raises(UsageError, match="Steps 'first' are invalid"):

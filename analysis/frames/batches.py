@@ -25,8 +25,6 @@ from logitbank.store.tables.prompt_tables import linked_query_sets
 
 ROWS = 400_000
 """Rows of a batch: 8 checkpoints of WinoBias in five orders."""
-DENSE_ROWS = 200_000
-"""Rows of a batch of dense arrays, of which a dozen are made: 25 MB less than of `ROWS`."""
 TOKEN_ROWS = 40_000
 """Rows of a batch whose rows are tokens: sums over the tokens of prompts take several times the
 memory of dense arrays."""

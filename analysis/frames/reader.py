@@ -23,7 +23,7 @@ from logitbank.analysis.frames.banks import (
     prompt_sets,
 )
 from logitbank.analysis.frames.batches import (
-    DENSE_ROWS,
+    ROWS,
     TOKEN_ROWS,
     Batches,
     batches,
@@ -219,7 +219,7 @@ class Scores:
         columns: Sequence[str],
         *,
         of_prompts: Sequence[str] | None = None,
-        rows: int = DENSE_ROWS,
+        rows: int = ROWS,
     ) -> Dense:
         """Columns of scores as arrays (checkpoint, token), of a few checkpoints at a time.
 

@@ -229,6 +229,7 @@ def _whole(
     logprob = np.where(scores.scored, read["logit"] - read["logsumexp"], np.nan)
     ties = np.where(read["exact"], read["ties"], 0)
     rank, ties = (
-        np.where(single, each[:, first], 0).astype(np.int64) for each in (read["rank"], ties)
+        np.where(single, each.take(first, axis=1), 0).astype(np.int64)
+        for each in (read["rank"], ties)
     )
     return np.add.reduceat(logprob, first, axis=1), rank, ties

@@ -24,6 +24,8 @@ from tests.support.drawing import SAVE_CHARTS, drawn_once
 from tests.support.preloaded import Preloaded
 from tests.support.shared import share
 
+gc.disable()  # until all tests are collected: importing their modules leaves no garbage
+
 # The tests' models are tiny. Where other processes want the cores too, threads wait for each other
 # at every operation: 60 updates of the demo's model took 20 s with one thread, and more than 280 s
 # with two. Processes that tests start inherit it.
@@ -59,6 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Modules are never garbage: without them a collection is quick."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,16 @@ def test_five_orders_of_all_sentences_are_all_prompts() -> None:
         workload(3169, "five_orders")
 
 
+prompts_of_a_run = cache(workload)
+
+
 def in_this_process(suite: Path, bank: Path, count: int, **options: Any) -> dict[str, Any]:
-    """`whole_run` without another process."""
+    """`whole_run` without another process, which would read WinoBias once more."""
     for name in ("environment", "timeout_s"):
         options.pop(name, None)
-    return one_run({"suites": str(suite), "bank": str(bank), "count": count, **options})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.one_run.workload", prompts_of_a_run)
+        return one_run({"suites": str(suite), "bank": str(bank), "count": count, **options})
 
 
 def wrong(figures: list[Figure]) -> list[str]:

@@ -5,6 +5,8 @@ harness scores them.
 """
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ import pytest
 
 import logitbank
 from logitbank.engine import Option, Prompt, PromptSet
-from tests.support.checkpoints import make_checkpoint
+from tests.support.checkpoints import Architecture, make_checkpoint
 from tests.support.learning import learn
 from tests.support.lm_eval_tasks import write_public_tasks, write_tasks
 from tests.support.paths import PUBLIC as DATA
@@ -30,14 +32,21 @@ SHOTS = (2, 5)
 NATS = 2e-5
 
 
+class Model(NamedTuple):
+    """A checkpoint, and what the harness's own model class computes with it."""
+
+    folder: Path
+    theirs: dict[str, dict[str, Any]]
+    """Results and samples, by number of examples, or `default`."""
+
+
 class Case(NamedTuple):
-    """A bank and the folder of tasks, with the harness's results by tasks and examples."""
+    """A bank and the folder of tasks, with the harness's results of the bank's checkpoint."""
 
     bank: Path
     tasks: Path
     names: list[str]
     theirs: dict[str, dict[str, Any]]
-    """Results and samples of the harness's own model; by number of examples, or `default`."""
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         lines = (self.tasks / f"{name}-test.jsonl").read_text().splitlines()
@@ -68,46 +77,64 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def names(tasks: Path) -> list[str]:
+    return [*NAMES, *(name for name in PUBLIC if (tasks / f"{name}.yaml").is_file())]
+
+
+@pytest.fixture(scope="module")
+def model(
+    tasks: Path, names: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Architecture, str], Model]:
+    """A model of an architecture and a tokenizer, which both engines run."""
+    from lm_eval.models.huggingface import HFLM
+
+    @cache
+    def made(architecture: Architecture, kind: str) -> Model:
+        folder = tmp_path_factory.mktemp("m")
+        step = make_checkpoint(folder / "step1", seed=1, architecture=architecture, vocab=1024)
+        tiny_tokenizer(kind, step)
+        words = [json.loads(line)["text"].rpartition(" ") for line in
+                 (tasks / "words-test.jsonl").read_text().splitlines()]  # fmt: skip
+        learn(step, [(context, " " + word) for context, _, word in words[::2]], steps=20)
+        theirs = HFLM(str(step), device="cpu", dtype="float32", batch_size=8)
+        return Model(folder, evaluate(theirs, tasks, names))
+
+    return made
+
+
 @pytest.fixture(
     scope="module",
     params=[
         ("gpt_neox", "neox", "transformers"),
-        pytest.param(("llama_tied", "llama-slow", "vllm"), marks=pytest.mark.vllm),
-        ("llama_tied", "llama-slow", "transformers"),
         pytest.param(("gpt_neox", "neox", "vllm"), marks=pytest.mark.vllm),
+        ("llama_tied", "llama-slow", "transformers"),
+        pytest.param(("llama_tied", "llama-slow", "vllm"), marks=pytest.mark.vllm),
     ],
     ids="-".join,
 )
 def case(
     request: pytest.FixtureRequest,
     tasks: Path,
+    names: list[str],
+    model: Callable[[Architecture, str], Model],
     tmp_path_factory: pytest.TempPathFactory,
     preloaded: Preloaded,
 ) -> Case:
-    from lm_eval.models.huggingface import HFLM
-
     architecture, kind, engine = request.param
-    folder = tmp_path_factory.mktemp("case")
-    step = make_checkpoint(folder / "m" / "step1", seed=1, architecture=architecture, vocab=1024)
-    tiny_tokenizer(kind, step)
-    words = [json.loads(line)["text"].rpartition(" ") for line in
-             (tasks / "words-test.jsonl").read_text().splitlines()]  # fmt: skip
-    learn(step, [(context, " " + word) for context, _, word in words[::2]], steps=20)
-    names = [*NAMES, *(name for name in PUBLIC if (tasks / f"{name}.yaml").is_file())]
+    folder, theirs = model(architecture, kind)
     prompts: list[Any] = [f"lm-eval:{name}:include={tasks}" for name in names]
     prompts += [f"lm-eval:jobs:num_fewshot={shots},include={tasks}" for shots in SHOTS]
-    made = Case(folder / "b.zarr", tasks, names, {})
+    made = Case(tmp_path_factory.mktemp("case") / "b.zarr", tasks, names, theirs)
     with preloaded.workers(engine):
         summary = logitbank.extract(
             made.bank,
-            suites=str(step.parent),
+            suites=str(folder),
             prompts=[*prompts, *own_prompts(made)],
             engine=engine,
             keep="options",
         )
     assert summary.complete, summary.failed
-    theirs = HFLM(str(step), device="cpu", dtype="float32", batch_size=8)
-    made.theirs.update(evaluate(theirs, tasks, names))
     return made
 
 

@@ -21,7 +21,13 @@ from tests.support.checkpoints import make_series
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded
 from tests.support.resolved import run
-from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, extraction
+from tests.support.run_driver import (
+    BLOCK_ROWS,
+    LARGE_BLOCK_ROWS,
+    PROMPTS,
+    assert_same,
+    extraction,
+)
 
 STEPS = (0, 1, 2)
 
@@ -35,7 +41,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def full_run(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Bank:
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
     with preloaded.workers("transformers"):
-        assert run(path, extraction(series)).complete
+        assert run(path, extraction(series, block_rows=PROMPTS)).complete
     return Bank.open(path)
 
 
@@ -48,7 +54,8 @@ def test_two_workers_fill_one_bank(tmp_path: Path, series: Path, full_run: Bank)
         if isinstance(event, CheckpointDone):
             done.append(event)
 
-    summary = run(tmp_path / "b", extraction(series, workers=2), on_event=watch)
+    request = extraction(series, workers=2, block_rows=LARGE_BLOCK_ROWS)
+    summary = run(tmp_path / "b", request, on_event=watch)
     assert summary.complete
     assert summary.workers == 2
     assert sorted(c.step or 0 for c in summary.done) == [*STEPS]
@@ -67,7 +74,8 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
     from concurrent.futures import ThreadPoolExecutor
 
     def part(i: int) -> Summary:
-        return run(tmp_path / "b", extraction(series, shard=f"{i}/2"))
+        request = extraction(series, shard=f"{i}/2", block_rows=LARGE_BLOCK_ROWS)
+        return run(tmp_path / "b", request)
 
     with ThreadPoolExecutor(2) as pool:
         summaries = list(pool.map(part, range(2)))
@@ -79,7 +87,9 @@ def test_shards_that_start_together_on_nothing_fill_one_bank(
 @pytest.mark.whole
 @pytest.mark.usefixtures("quick_workers")
 def test_a_finished_shard_reports_missing_rows_of_the_bank(tmp_path: Path, series: Path) -> None:
-    first = extraction(series, shard="0/2")
+    first, second = (
+        extraction(series, shard=f"{i}/2", block_rows=LARGE_BLOCK_ROWS) for i in range(2)
+    )
     ran = run(tmp_path / "b", first)
     plan = run(tmp_path / "b", first, dry_run=True).plan
     assert (plan.rows, plan.shard) == (0, "0/2")
@@ -88,7 +98,7 @@ def test_a_finished_shard_reports_missing_rows_of_the_bank(tmp_path: Path, serie
     assert plan.missing_checkpoints == 1, "the other shard's"
     text = planned(plan, "transformers")
     assert f"other shards run the missing {plan.missing_rows} results of 1 checkpoints" in text
-    assert run(tmp_path / "b", extraction(series, shard="1/2")).complete
+    assert run(tmp_path / "b", second).complete
     plan = run(tmp_path / "b", first, dry_run=True).plan
     assert planned(plan, "transformers").endswith(
         "Nothing to run: all results are already in the bank."

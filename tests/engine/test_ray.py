@@ -31,7 +31,7 @@ from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded, processes_from_servers
 from tests.support.ray_cluster import add_node, ray_cluster
 from tests.support.resolved import run
-from tests.support.run_driver import OPTIONS, PROMPTS, extraction
+from tests.support.run_driver import LARGE_BLOCK_ROWS, OPTIONS, PROMPTS, extraction
 from tests.support.run_driver import assert_same as assert_sound
 
 STEPS = (0, 1, 2)
@@ -61,7 +61,7 @@ def local_run(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded:
     """What an extraction without Ray gives."""
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
     with preloaded.workers("transformers"):
-        assert run(path, extraction(series)).complete
+        assert run(path, extraction(series, block_rows=PROMPTS)).complete
     return Bank.open(path)
 
 
@@ -119,7 +119,7 @@ def test_the_bank_is_the_one_of_a_run_without_ray(
     try:
         summary = run(
             tmp_path / "b",
-            extraction(series, ray="auto"),
+            extraction(series, ray="auto", block_rows=LARGE_BLOCK_ROWS),
             on_event=watch,
         )
     finally:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from logitbank.engine.backends.protocol import EngineSettings, Loaded
+from logitbank.engine.prompts.prompt_set import PromptSet
 from logitbank.engine.prompts.tokenize import tokenize
 from logitbank.engine.tokenizers.tokenizer import Tokenizer
 from logitbank.engine.workers import reference_check
@@ -181,7 +182,8 @@ def test_a_reference_process_ends_after_its_check(
     monkeypatch.setattr(reference_check, "ReferenceProcess", Recorded)
     monkeypatch.setattr(InProcess, "backend", Right(series))
     monkeypatch.setattr("logitbank.engine.workers.pool.WorkerProcess", InProcess)
-    request = extraction(series, canary_every=1)
+    few = PromptSet("mine", questions().prompts[:3])  # `Right` reads a model for every context
+    request = extraction(series, canary_every=1, prompts=few)
     ended: list[bool] = []
 
     def seen(event: Event) -> None:

@@ -27,7 +27,14 @@ from tests.support.checkpoints import VOCAB, make_checkpoint, make_series
 from tests.support.fakes import FakeBackend, InProcess
 from tests.support.paths import ROOT
 from tests.support.preloaded import Preloaded, require_vllm
-from tests.support.run_driver import BLOCK_ROWS, PROMPTS, assert_same, go, questions
+from tests.support.run_driver import (
+    BLOCK_ROWS,
+    LARGE_BLOCK_ROWS,
+    PROMPTS,
+    assert_same,
+    go,
+    questions,
+)
 
 BLOCKS = PROMPTS // BLOCK_ROWS
 DEADLINE_S = 600.0
@@ -43,7 +50,7 @@ def full_run(series: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: 
     """The bank of a run that nothing disturbed."""
     path = tmp_path_factory.mktemp("whole") / "b.zarr"
     with preloaded.workers("transformers"):
-        assert go(path, series, canary_every=1).complete
+        assert go(path, series, canary_every=1, block_rows=PROMPTS).complete
     return Bank.open(path)
 
 
@@ -204,7 +211,7 @@ def test_bad_checkpoints_are_listed_and_the_others_run(tmp_path: Path) -> None:
     _poison(series / "step1" / "model.safetensors")
     (series / "step2" / "model.safetensors").unlink()
     marker = _ship_code(series / "step3", tmp_path)
-    summary = go(tmp_path / "b.zarr", series)
+    summary = go(tmp_path / "b.zarr", series, block_rows=LARGE_BLOCK_ROWS)
     assert [c.step for c in summary.done] == [0, 3]
     poisoned, empty = (f.message for f in summary.failed)
     assert poisoned.startswith("tiny step 1: prompt 'p")
@@ -215,7 +222,7 @@ def test_bad_checkpoints_are_listed_and_the_others_run(tmp_path: Path) -> None:
     assert not verify(Bank.open(tmp_path / "b.zarr"))
     make_checkpoint(series / "step1", seed=2)
     make_checkpoint(series / "step2", seed=3)
-    again = go(tmp_path / "b.zarr", series)
+    again = go(tmp_path / "b.zarr", series, block_rows=LARGE_BLOCK_ROWS)
     assert [c.step for c in again.done] == [1, 2], "nothing of the bad weights was committed"
     assert not verify(Bank.open(tmp_path / "b.zarr"))
 

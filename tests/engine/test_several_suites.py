@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import count, permutations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ from tests.support.fault_points import before
 from tests.support.marks import whole
 from tests.support.resolved import run
 
-STEPS = tuple(range(6))
+STEPS = tuple(range(3))
 """Of each suite."""
 PAIRS = "sentence_good,sentence_bad\n" + "".join(
     f" {WORDS[i]} {WORDS[i + 1]} {WORDS[3]}, {WORDS[i]} {WORDS[i + 1]} {WORDS[5]}\n"
@@ -87,13 +87,27 @@ def assert_same_bits(path: Path, apart: Bank) -> None:
     assert not stored
 
 
+class Run(NamedTuple):
+    """An extraction of both suites and a missing one."""
+
+    bank: Path
+    summary: Summary
+    seen: list[Event]
+
+
+@pytest.fixture(scope="module")
+def together(folder: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Any) -> Run:
+    path, seen = tmp_path_factory.mktemp("together") / "b.zarr", list[Event]()
+    with preloaded.workers("transformers"):
+        summary = go(path, folder, suites=[*suites(folder), MISSING], on_event=seen.append)
+    return Run(path, summary, seen)
+
+
 @pytest.mark.usefixtures("quick_workers")
 def test_two_suites_and_a_missing_one_are_one_plan_and_one_bank(
-    tmp_path: Path, folder: Path, apart: Bank
+    folder: Path, apart: Bank, together: Run
 ) -> None:
-    seen: list[Event] = []
-    wanted = [*suites(folder), MISSING]
-    summary = go(tmp_path / "b.zarr", folder, suites=wanted, on_event=seen.append)
+    path, summary, seen = together
     (plan,) = [event.plan for event in seen if isinstance(event, Planned)]
     assert plan.checkpoints == 2 * len(STEPS)
     (failure,) = [event for event in seen if isinstance(event, SuiteFailed)]
@@ -101,22 +115,20 @@ def test_two_suites_and_a_missing_one_are_one_plan_and_one_bank(
     assert "does not exist" in failure.message
     assert len(summary.done) == 2 * len(STEPS)
     assert (summary.exit_code, summary.failed) == (1, [])
-    assert_same_bits(tmp_path / "b.zarr", apart)
-    again = go(tmp_path / "b.zarr", folder)
+    assert_same_bits(path, apart)
+    again = go(path, folder)
     assert (again.plan.rows, again.exit_code) == (0, 0)
 
 
-@pytest.mark.usefixtures("quick_workers")
-def test_an_engine_starts_once_for_each_model(tmp_path: Path, folder: Path) -> None:
+def test_an_engine_starts_once_for_each_model(folder: Path, together: Run) -> None:
     """The checkpoints of one model follow one another, those of the larger model first."""
-    seen: list[Event] = []
-    go(tmp_path / "b.zarr", folder, on_event=seen.append)
-    models = [e.checkpoint.model for e in seen if isinstance(e, CheckpointStarted)]
+    models = [e.checkpoint.model for e in together.seen if isinstance(e, CheckpointStarted)]
     large, small = sorted(
         suites(folder), key=lambda s: -(Path(s) / "step0/model.safetensors").stat().st_size
     )
     assert models == [Path(large).name] * len(STEPS) + [Path(small).name] * len(STEPS)
-    assert len([e for e in seen if isinstance(e, Note) and "new engine" in e.text]) <= 1
+    notes = [e.text for e in together.seen if isinstance(e, Note)]
+    assert len([text for text in notes if "new engine" in text]) <= 1
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -189,7 +201,7 @@ def make_none(tmp_path: Path) -> str:
 @pytest.mark.usefixtures("quick_workers")
 def test_the_command_names_the_suite_that_failed(tmp_path: Path, folder: Path) -> None:
     listed = tmp_path / "suites.txt"
-    listed.write_text(f"# two of them\n\n{folder / 'neox'}  steps=0,5\n{MISSING}\n")
+    listed.write_text(f"# two of them\n\n{folder / 'neox'}  steps=0,2\n{MISSING}\n")
     arguments = [
         "extract", str(tmp_path / "b.zarr"), "--suite", f"@{listed}", "--suite",
         str(folder / "bert"), "--steps", "last", "--prompts", f"pairs:file={folder / 'pairs.csv'}",
@@ -201,9 +213,10 @@ def test_the_command_names_the_suite_that_failed(tmp_path: Path, folder: Path) -
     assert f"1 suite not run: {MISSING}." in called.output
     bank = Bank.open(tmp_path / "b.zarr")
     stored = sorted((d.checkpoint.model, d.checkpoint.step) for d in bank.deposits())
-    assert stored == [("bert", 5), ("neox", 0), ("neox", 5)]
+    assert stored == [("bert", 2), ("neox", 0), ("neox", 2)]
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_the_estimate_is_that_of_all_suites(tmp_path: Path, folder: Path) -> None:
     summary = go(tmp_path / "b.zarr", folder, dry_run=True)
     estimate = summary.estimate

@@ -60,8 +60,8 @@ def _folder(folder: Path, case: str, model: str, name: str) -> Path:
 
 
 OWN_CASES = {
-    "GPTNeoXTokenizer": ["byte-bpe", "small-byte-bpe-bos"],
-    "GPT2Tokenizer": ["byte-bpe", "small-byte-bpe-bos"],
+    "GPTNeoXTokenizer": ["small-byte-bpe", "small-byte-bpe-bos"],
+    "GPT2Tokenizer": ["small-byte-bpe", "small-byte-bpe-bos"],
     "BertTokenizer": ["wordpiece-uncased", "wordpiece-cased"],
     "RobertaTokenizer": ["byte-bpe-masked"],
     "XLMRobertaTokenizer": ["unigram-tokenizer.json"],
@@ -162,7 +162,7 @@ def test_every_kind_is_remembered_as_transformers_reads_it(
 
 @pytest.mark.parametrize("name", [GENERIC_CLASSES[0], "GPTNeoXTokenizerFast"])
 def test_no_torch_for_a_tokenizer_whose_class_is_known(name: str, tmp_path: Path) -> None:
-    folder = _folder(tmp_path / "step0", "byte-bpe", "gpt_neox", name)
+    folder = _folder(tmp_path / "step0", "small-byte-bpe", "gpt_neox", name)
     code = (
         "import sys; from pathlib import Path\n"
         "from logitbank.engine.tokenizers.tokenizer import Tokenizer\n"

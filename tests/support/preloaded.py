@@ -274,11 +274,13 @@ def _serve(listener: socket.socket, engine: EngineName, held: str) -> None:
     if os.fork():
         os._exit(0)  # the process of the tests that asked may end before others
     end = os.open(held, os.O_RDONLY)
+    gc.disable()
     for module in IMPORTS[engine]:
         importlib.import_module(module)
     for module in AHEAD[engine]:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    gc.enable()
     gc.freeze()  # forks collect garbage over what is theirs: vLLM does so five times as it starts
     reference_check.subprocess = _SUBPROCESS  # type: ignore[assignment]  # of the workers to be forked
     ended, wakes = os.pipe()

@@ -585,8 +585,9 @@ def _logistic(y: Floats, steps: Floats) -> tuple[Slope, float]:
     far = (x - middle[:, None]) / width[:, None]
     slopes = (np.abs(far) <= np.log(9)).sum(axis=1) >= SHORTEST
     middle, width, far = middle[slopes], width[slopes], far[slopes]
-    with np.errstate(over="ignore"):
-        curve = 1 / (1 + np.exp(-far))
+    from scipy.special import expit  # 0.1 s
+
+    curve = expit(far)
     centred = curve - curve.mean(axis=1, keepdims=True)
     square = np.maximum((centred**2).sum(axis=1), TINY)
     along = centred @ y

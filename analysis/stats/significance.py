@@ -4,7 +4,6 @@ Axis letters: `c` checkpoints, `s` option-order seeds, `p` prompts, `n` observat
 bootstrap resamples. NaN marks a missing observation if the function documents it.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +95,8 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> TestResult:
     >>> result.statistic.tolist(), round(float(result.effect[0]), 4)
     ([1.0], 0.1667)
     """
+    from scipy.special import ndtr
+
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     n1, n2 = _count(x), _count(y)
     ranks, ties = _ranks(np.concatenate([x, y], axis=1))
@@ -105,7 +106,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> TestResult:
         product, n = n1 * n2, n1 + n2
         error = np.sqrt(product / 12 * (n + 1 - ties / (n * (n - 1))))
         z = (np.abs(u - product / 2) - 0.5) / error
-        p = np.where(error == 0, 1.0, np.minimum(two_sided(z), 1))
+        p = np.where(error == 0, 1.0, np.minimum(2 * ndtr(-z), 1))
         return TestResult(u, np.where(np.isnan(u), np.nan, p), n1, n2, u / product)
 
 
@@ -137,22 +138,19 @@ def wilcoxon(differences: ArrayLike) -> TestResult:
     >>> result.statistic.tolist(), result.effect.tolist()
     ([7.0], [0.7])
     """
+    from scipy.special import ndtr
+
     d = np.asarray(differences, np.float64)
     pairs, d = _count(d), np.where(d == 0, np.nan, d)
     n, (ranks, ties) = _count(d), _ranks(np.abs(d))
     positive, total = np.nansum(ranks * (d > 0), axis=1), n * (n + 1) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.sqrt((n * (n + 1) * (2 * n + 1) - ties / 2) / 24)
-        p = np.where(n == 0, 1.0, two_sided(np.abs(positive - total / 2) / error))
+        p = np.where(n == 0, 1.0, 2 * ndtr(-np.abs(positive - total / 2) / error))
         effect = np.where(n == 0, 0.5, positive / total)
     found = (np.where(pairs == 0, np.nan, each) for each in (positive, p, effect))
     statistic, p, effect = found
     return TestResult(statistic, p, pairs, pairs, effect)
-
-
-def two_sided(z: Floats) -> Floats:
-    """The probability (c,) that a normal number is as far from 0 as z."""
-    return np.array([math.erfc(each / math.sqrt(2)) for each in z])
 
 
 def _ranks(values: Floats) -> tuple[Floats, Floats]:

@@ -9,7 +9,6 @@ from logitbank.analysis.frames.items import array_items
 from logitbank.analysis.stats.bootstrap import (
     bootstrap_means,
     cluster_counts,
-    t_quantile,
 )
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.shares import wilson
@@ -29,16 +28,6 @@ pytestmark = pytest.mark.numerical
 def test_mean_of_nothing_is_nan():
     assert np.isnan(mean_present(np.empty((2, 0)), axis=1)).all()
     assert mean_present([[4.0, np.nan]], axis=1).tolist() == [4.0]
-
-
-def test_t_quantiles_are_those_of_any_degrees_of_freedom():
-    degrees = np.concatenate([np.linspace(1, 200, 4001), np.geomspace(200, 1e12, 500)])
-    expected = reference.t.ppf(0.975, degrees)
-    np.testing.assert_allclose(t_quantile(degrees), expected, rtol=2e-12)
-    each = [t_quantile([one]).item() for one in degrees[::100]]
-    assert each == t_quantile(degrees)[::100].tolist()  # to the bit, beside any others
-    assert t_quantile([0.5]) == t_quantile([1.0])
-    assert np.isnan(t_quantile([np.nan])).all()
 
 
 def test_seed_spread_divides_by_one_less_than_the_seeds():

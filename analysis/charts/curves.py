@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from logitbank.analysis.charts.chart import BOLD, NAMED, SHOWN, Chart
+from logitbank.analysis.charts.chart import BOLD, NAMED, SHOWN, Chart, Layers
 from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis, step_names
 from logitbank.analysis.charts.theme import MUTED, PALETTE, color_map
@@ -232,7 +232,7 @@ def curves(
             )
         )
     layers[-1] = layers[-1].add_params(selection)
-    return alt.LayerChart(layer=layers, height=HEIGHT)
+    return Layers(layer=layers, height=HEIGHT)
 
 
 def _equal_curves(
@@ -319,7 +319,7 @@ def dots(
             x=alt.X(f"{measure.column}:Q", **about), tooltip=tips
         )
     )
-    return alt.LayerChart(layer=layers, height=len(rows) * max(14, 8 * len(names) * below))
+    return Layers(layer=layers, height=len(rows) * max(14, 8 * len(names) * below))
 
 
 def _with_named(base: alt.Chart, table: pl.DataFrame, column: str) -> tuple[alt.Chart, list[str]]:

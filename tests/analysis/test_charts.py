@@ -252,6 +252,16 @@ def test_plots_share_a_legend_only_if_their_colours_are_its_colours(
     assert shown == [{True}, {legends == 2}]
 
 
+def test_a_plot_stays_as_it_is_when_it_is_put_above_others() -> None:
+    table = pl.DataFrame({"model": "a", "run": "b", "step": [0, 1, 2], "value": [0.1, 0.2, 0.3]})
+    plot = curves(table, StepAxis([0, 1, 2]), Measure("value", "V", band=None))
+    alone = plot.to_dict()
+    both = stacked(plot, plot).to_dict()
+    assert plot.to_dict() == alone
+    first, last = ([layer["encoding"]["x"] for layer in part["layer"]] for part in both["vconcat"])
+    assert first != last, "only the last one names the steps"
+
+
 def test_equal_curves_of_groups_of_two_models_differ_in_width() -> None:
     """Dashes stand for the models."""
     rows = [(model, "main", step, group, 0.1 * at + (group == "z"))

@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.charts.chart import Chart, sample_size, titled
+from logitbank.analysis.charts.chart import Chart, Layers, sample_size, titled
 from logitbank.analysis.charts.curves import (
     HEIGHT,
     SERIES,
@@ -145,7 +145,7 @@ def _trajectory(panel: pl.DataFrame, axis: StepAxis, highest: Any) -> alt.LayerC
         layers.insert(0, vertical(start, axis))
     name = "prior" if panel["role"][0] == "prior" else panel["occupation"][0]
     heading = alt.TitleParams(text=_lines(name, 12), fontSize=8, frame="group")
-    return alt.LayerChart(layer=layers, title=heading, height=HEIGHT)
+    return Layers(layer=layers, title=heading, height=HEIGHT)
 
 
 def _above(table: pl.DataFrame) -> pl.DataFrame:
@@ -214,7 +214,7 @@ def _cloud(points: pl.DataFrame, measure: str) -> alt.LayerChart:
     if len(prior):
         layers.append(cross.encode(x="certainty:Q", y="cv:Q", tooltip=[alt.Tooltip("cv:Q")]))
     heading = alt.TitleParams(text=_lines(f"{name}: {measure}", 18), fontSize=8, frame="group")
-    return alt.LayerChart(layer=layers, height=100, title=heading)
+    return Layers(layer=layers, height=100, title=heading)
 
 
 class _Margin(NamedTuple):

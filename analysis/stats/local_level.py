@@ -27,12 +27,10 @@ class LocalLevel:
         eigenvalues = 2 - 2 * np.cos(np.pi * j / n)
         self._n = n
         self._places = places
-        self._sines = np.sqrt(2 / n) * np.sin(np.pi * np.outer(j, j) / n)
-        self._shifts = self._sines[:, places - 1]
         variances = [r + eigenvalues if np.isfinite(r) else np.ones(n - 1) for r in RATIOS]
         self._weights = [1 / variance for variance in variances]
         self._log_determinants = [float(np.log(variance).sum()) for variance in variances]
-        self._sizes = [w @ self._shifts**2 for w in self._weights]
+        self._sizes = [_products(r, places, places, n) for r in RATIOS]
         apart = np.abs(places[:, None] - places)
         self._apart = apart >= places[0]
 
@@ -65,7 +63,7 @@ class LocalLevel:
 
         The first shift is at `first`, or at its best place; the second at the best place given it.
         """
-        z = np.diff(y, axis=1) @ self._sines
+        z = _sine_transform(np.diff(y, axis=1))
         rows = np.arange(len(y))
         found = np.empty((1 + shifts, len(RATIOS), len(y)))
         models = zip(RATIOS, self._weights, self._log_determinants, self._sizes, strict=True)
@@ -73,14 +71,14 @@ class LocalLevel:
             weighted = z * weights
             squares = [(weighted * z).sum(axis=1)]
             if shifts:
-                along = weighted @ self._shifts
+                along = _sine_transform(weighted)[:, self._places - 1]
                 gains = along**2 / size
                 at = gains.argmax(axis=1)
                 if first is not None:
                     at = np.full(len(y), first - self._places[0])
                 squares.append(squares[0] - gains[rows, at])
             if shifts > 1:
-                products = _products(ratio, self._places[at], self._places, self._n)
+                products = _products(ratio, self._places[at][:, None], self._places, self._n)
                 share = products / size[at][:, None]
                 rest = along - share * along[rows, at][:, None]
                 left = np.where(self._apart[at], size - share * products, np.inf)
@@ -91,15 +89,23 @@ class LocalLevel:
         return found
 
 
+def _sine_transform(values: Floats) -> Floats:
+    """Rows (m, n − 1) in the basis of the eigenvectors, which is its own inverse."""
+    from scipy.fft import dst
+
+    transformed: Floats = dst(values, type=1, norm="ortho", axis=1)
+    return transformed
+
+
 def _products(ratio: float, first: NDArray[np.int64], second: NDArray[np.int64], n: int) -> Floats:
-    """Products (m, k) of the regressors of two shifts, weighted by the inverse variances.
+    """Products of the regressors of two shifts, weighted by the inverse variances.
 
     They are entries of the inverse of `ratio · I + T`, whose closed form (Hu and O'Connell 1996,
-    J. Phys. A 29, 1511) takes no product of n × k matrices, which takes 5 s for 1,475 points.
+    J. Phys. A 29, 1511) takes no product of matrices.
     """
     if np.isinf(ratio):
-        return np.equal.outer(first, second).astype(np.float64)
-    low, high = np.minimum.outer(first, second), np.maximum.outer(first, second)
+        return np.equal(first, second).astype(np.float64)
+    low, high = np.minimum(first, second), np.maximum(first, second)
     products: Floats
     if ratio == 0:
         products = low * (n - high) / n

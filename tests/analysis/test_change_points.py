@@ -279,7 +279,7 @@ def test_products_of_shifts_are_entries_of_an_inverse(ratio: float) -> None:
     neighbours = np.eye(n - 1, k=1) + np.eye(n - 1, k=-1)
     exact = np.linalg.inv((ratio + 2) * np.eye(n - 1) - neighbours)
     first, second = np.array([2, 39, 20]), np.arange(1, n)
-    products = _products(ratio, first, second, n)
+    products = _products(ratio, first[:, None], second, n)
     np.testing.assert_allclose(products, exact[first - 1][:, second - 1], rtol=1e-10)
 
 

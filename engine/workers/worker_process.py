@@ -205,6 +205,8 @@ def worker_environment(engine: EngineStart) -> dict[str, str]:
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        # Threads that spin while they wait for each other take the cores of a busy machine.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
         **MALLOC,
         **engine_named(engine.engine).environment(engine),
     }

@@ -87,6 +87,13 @@ def test_a_killed_worker_leaves_a_line_in_the_log(tmp_path: Path) -> None:
     assert log_path(tmp_path / "b.zarr").read_text().splitlines()[-1].endswith(failed.message)
 
 
+def test_threads_of_a_worker_do_not_spin_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert worker_environment(SETTINGS.start)["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert worker_environment(SETTINGS.start)["OMP_WAIT_POLICY"] == "active"
+
+
 def test_a_reference_process_gives_freed_memory_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

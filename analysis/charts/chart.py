@@ -137,7 +137,8 @@ def titled(chart: Chart, title: str, caption: str, *, axis: StepAxis | None = No
     caption = " ".join(caption.split())  # a sentence that a chart does not need leaves no gap
     meta = {"title": title, "caption": caption, **({} if axis is None else axis.meta())}
     # Altair's copies would copy and lay out every part once more. This one shares them.
-    kind: Any = next(each for each in SAVED if isinstance(chart, each.__bases__[-1]))
+    kinds = (each for each in SAVED if isinstance(chart, each.__bases__[-1]))
+    kind: Any = next(kinds, type(chart))  # another kind of one's own family stays as it is
     done: Chart = object.__new__(kind)
     done.__dict__.update(chart.__dict__, _kwds={**chart._kwds, "usermeta": meta})
     return done

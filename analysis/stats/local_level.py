@@ -111,8 +111,9 @@ def _products(ratio: float, first: NDArray[np.int64], second: NDArray[np.int64],
         products = low * (n - high) / n
     else:
         angle = np.arccosh(1 + ratio / 2)
-        decay = np.exp(-angle * (high - low + 1))
+        lengths = np.arange(n + 1)
+        decay = np.exp(-angle * lengths)
         # sinh(angle · length) without its exponential growth, which is that of `decay`
-        rises = [-np.expm1(-2 * angle * length) for length in (low, n - high, 1, n)]
-        products = decay * rises[0] * rises[1] / (rises[2] * rises[3])
+        rises = -np.expm1(-2 * angle * lengths)
+        products = decay[high - low + 1] * rises[low] * rises[n - high] / (rises[1] * rises[n])
     return products

@@ -44,8 +44,7 @@ class Items(NamedTuple):
     @property
     def scored(self) -> pl.Series:
         """(c,) whether a checkpoint has a value."""
-        # The first value says it as a rule; and no array of all values is made.
-        some = [not (np.isnan(row[:1]).all() and np.isnan(row).all()) for row in self.values]
+        some = [not np.isnan(row).all() for row in self.values]  # no array of all values
         return pl.Series(some, dtype=pl.Boolean)
 
     @property

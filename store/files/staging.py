@@ -4,7 +4,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from logitbank.store.files import locks, objects
@@ -50,8 +50,10 @@ def any_staging(deposit: Path) -> bool:
 
 def remove_dead_staging(deposit: Path, *, keep: Staging | None = None) -> None:
     """Delete what killed writers left in a deposit. The caller holds its lock."""
-    for file in [*deposit.glob(".*.json-*"), *deposit.glob("*/.*.json-*")]:
-        file.unlink(missing_ok=True)  # the lock is held, so no live writer has it
+    for folder in (deposit, *(each for each in deposit.glob("*") if each.is_dir())):
+        with suppress(FileNotFoundError):  # a staging folder that its writer is removing
+            for file in [*folder.glob(".*.json-*")]:
+                file.unlink(missing_ok=True)  # the lock is held, so no live writer has it
     remove_dead_folders(deposit, keep)
 
 

@@ -340,11 +340,11 @@ def _expected(tokens: Codes, parts: Mapping[str, slice | Codes]) -> Flags:
 def _arrays(read: TokenScores, tokens: Codes, cells: Cells) -> tuple[dict[str, Any], Flags]:
     """(c, k) the quantities of cells and the flags `tied` and `inexact`; which cells are scored."""
     gold = np.repeat(np.arange(len(LABELS)), [own.stop - own.start for own in cells.of_gold])
-    scored = read.scored[:, tokens] & (tokens >= 0)
-    logits = read.values["logit"][:, tokens].astype(np.float64)  # (c, 3, k)
+    scored = read.scored.take(tokens, axis=1) & (tokens >= 0)  # five times as fast as an index
+    logits = read.values["logit"].take(tokens, axis=1).astype(np.float64)  # (c, 3, k)
     _check(read, logits, scored, cells)
     answer = tokens[gold, np.arange(len(gold))]
-    flat = {name: each[:, answer].ravel() for name, each in read.values.items()}
+    flat = {name: each.take(answer, axis=1).ravel() for name, each in read.values.items()}
     logprob = pl.col("logit").cast(pl.Float64) - pl.col("logsumexp")
     ranks = pl.DataFrame(flat).with_columns(logprob=logprob).select(
         # The middle rank if all outputs have the same logit.

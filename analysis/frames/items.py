@@ -44,7 +44,8 @@ class Items(NamedTuple):
     @property
     def scored(self) -> pl.Series:
         """(c,) whether a checkpoint has a value."""
-        some = [not np.isnan(row).all() for row in self.values]  # no array of all values
+        # The first value says it as a rule; and no array of all values is made.
+        some = [not (np.isnan(row[:1]).all() and np.isnan(row).all()) for row in self.values]
         return pl.Series(some, dtype=pl.Boolean)
 
     @property

@@ -6,7 +6,7 @@ whose values are 0 and 1. Axis letters: `c` checkpoints, `p` items, `k` parts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -57,9 +57,9 @@ class Estimate(NamedTuple):
     items: Codes
     clusters: Codes
     sd: Floats
-    """Deviation between option orders (ddof 1); NaN for fewer than two."""
+    """Deviation between option orders (ddof 1); NaN for fewer than two, and of a change."""
     squares: Floats
-    """Sum of the squared values, for shares."""
+    """Sum of the squared values, of changes of shares."""
     degrees: Floats
     """Degrees of freedom of t."""
     effective: Floats
@@ -81,7 +81,8 @@ class Branch(NamedTuple):
     """(c, clusters): what each cluster adds to its error."""
 
     def minus(self, other: "Branch") -> "Branch":
-        return Branch(self.value - other.value, self.influence - other.influence)
+        with np.errstate(invalid="ignore"):
+            return Branch(self.value - other.value, self.influence - other.influence)
 
 
 class Counts(NamedTuple):
@@ -99,6 +100,18 @@ class Counts(NamedTuple):
     """(c or 1,), as `degrees_of_freedom`."""
     effective: Floats
     """(c or 1,)"""
+
+
+class Side(NamedTuple):
+    """Means of the values of c checkpoints, and what follows from these."""
+
+    counts: Counts
+    totals: Floats
+    """(c, k) sums of cells."""
+    means: Floats
+    """(c, k) of cells; NaN for no items."""
+    branches: list[Branch]
+    """The smooth functions of which the number is the least; one, if it is made of means."""
 
 
 class LeastOf(NamedTuple):
@@ -141,6 +154,7 @@ class Design:
         bounds = [*np.searchsorted(axes.select(number).to_series(), range(len(cells) + 1))]
         self.columns = [slice(*pair) for pair in pairwise(bounds)]
         """The items of each part in each order, which follow one another."""
+        self.parts = cells["part"].to_list()
         self.orders = (cells["order"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.exact, self.geometric = measure.share, measure.link == "geometric"
         self.functions = measure.functions
@@ -151,8 +165,10 @@ class Design:
         cluster = (axes["cluster"].rank("dense").to_numpy() - 1).astype(np.int64)
         self.clusters = int(cluster.max(initial=-1)) + 1
         starts = [np.flatnonzero(np.diff(cluster[own], prepend=-1)) for own in self.columns]
-        self.blocks = [
-            (cluster[own][first], first) for own, first in zip(self.columns, starts, strict=True)
+        found = [cluster[own][first] for own, first in zip(self.columns, starts, strict=True)]
+        self.blocks: list[tuple[Codes | slice, Codes]] = [
+            (slice(None) if len(names) == self.clusters else names, first)
+            for names, first in zip(found, starts, strict=True)
         ]
         """The clusters of each part, and where their items begin."""
         together = np.zeros((len(cells), self.clusters))
@@ -190,83 +206,121 @@ class Design:
 
     def missing(self, items: Items) -> Codes:
         """(c,) how many expected items have no value; of a function, of one of its means."""
-        models = items.checkpoints["model"].to_list()
-        cells = np.zeros((len(models), len(self.columns)), np.int64)
-        for at, model in enumerate(models):  # no array of all values
-            absent = np.isnan(items.values[at, self.which])
-            if absent.any():
-                absent &= items.expected[model][self.which]
-                cells[at] = [absent[own].sum() for own in self.columns]
+        cells = np.zeros((len(items.values), len(self.columns)), np.int64)
+        for at in np.flatnonzero(self._lacking(items.values)):
+            expected = items.expected[items.checkpoints["model"][int(at)]]
+            absent = np.isnan(items.values[at, self.which]) & expected[self.which]
+            cells[at] = [absent[own].sum() for own in self.columns]
         if self.functions is None:
             return np.asarray(cells.sum(axis=1))
         return np.asarray(np.max([cells[:, side].sum(axis=1) for _, side in self.sides], axis=0))
 
-    def estimates(
-        self, values: Floats, first: Codes | None = None, others: Floats | None = None
-    ) -> Estimate:
-        """The number at checkpoints with values (c, p) of all items.
+    def estimates(self, values: Floats) -> Estimate:
+        """The number at checkpoints with values (c, p) of all items."""
+        return self._estimates(values)[0]
 
-        With `first`, of each checkpoint minus that of the row `first` of the same values, or of
-        `others`, over the items of both.
+    def changes(self, values: Floats, first: Codes, before: Floats) -> tuple[Estimate, Estimate]:
+        """`estimates`, and those minus the row `first` of the values `before`.
+
+        The difference is that over the items of both.
+        """
+        now, change = self._estimates(values, first, before)
+        return now, change
+
+    def _estimates(
+        self, values: Floats, first: Codes | None = None, before: Floats | None = None
+    ) -> list[Estimate]:
+        """Those at checkpoints, and those of changes if each has a row `first` of `before`.
+
+        Checkpoints that lack an item are apart, so that the bits of the others are always the same.
         """
         size = max(1, CELLS // max(1, len(self.which)))
-        parts = []
-        for start in range(0, max(len(values), 1), size):
-            rows = slice(start, start + size)
-            sides = [self._own(values, rows)]
-            if first is not None:
-                baselines = np.unique(own := first[rows])  # one, as a rule, which is not repeated
-                before = values if others is None else others
-                sides.append(self._own(before, baselines if len(baselines) == 1 else own))
-            parts.append(self._estimate(*sides))
-        return Estimate(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+        lacking = self._lacking(values)
+        state = lacking.astype(np.int64)
+        if before is not None and first is not None:
+            state += 2 * self._lacking(before)[first]
+        places, parts = list[Codes](), list[list[Estimate]]()
+        for each in np.unique(state) if len(state) else [0]:
+            same = np.flatnonzero(state == each)
+            for start in range(0, max(len(same), 1), size):
+                rows = same[start : start + size]
+                places.append(rows)
+                own = self._own(values, None if len(rows) == len(values) else rows)
+                earlier = None
+                if before is not None and first is not None:
+                    baselines = np.unique(first[rows])  # one, as a rule, which is not repeated
+                    earlier = self._own(before, baselines if len(baselines) == 1 else first[rows])
+                parts.append(self._estimated(own, earlier, lacks=each % 2 > 0, apart=each > 0))
+        order = np.argsort(np.concatenate(places))
+        return [
+            Estimate(*(np.concatenate(field)[order] for field in zip(*each, strict=True)))
+            for each in zip(*parts, strict=True)
+        ]
 
-    def _own(self, values: Floats, rows: slice | Codes = slice(None)) -> Floats:
+    @property
+    def _span(self) -> slice:
+        """The items from the first to the last of the measure."""
+        return slice(self.which[0], self.which[-1] + 1) if len(self.which) else slice(0)
+
+    def _lacking(self, values: Floats) -> Flags:
+        """(c,) whether an item, perhaps of another measure between them, has no value."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.isnan(values[:, self._span].sum(axis=1)))  # no array of all values
+
+    def _own(self, values: Floats, rows: Codes | None = None) -> Floats:
         """The values of the measure; rows are contiguous, so that sums of any number are equal."""
-        start, stop = (self.which[0], self.which[-1] + 1) if len(self.which) else (0, 0)
-        own = values[rows, start:stop]
-        if stop - start != len(self.which):
-            own = own.take(self.which - start, axis=1)
+        own = values[:, self._span]
+        if rows is not None:
+            own = own[rows]
+        if own.shape[1] != len(self.which):
+            own = own.take(self.which - self.which[0], axis=1)
         return np.log(own) if self.geometric else np.ascontiguousarray(own)
 
-    def _estimate(self, values: Floats, minus: Floats | None = None) -> Estimate:
-        if minus is not None and self.functions is None:
-            values, minus = values - minus, None  # a difference of means is a mean of differences
-        sides = [values] if minus is None else [values, minus]
-        absent = np.isnan(values if minus is None else values + minus)
-        if minus is not None:
-            sides = [np.where(absent, np.nan, side) for side in sides]
-        found = self._counts(absent)
-        number, weights = found.number, found.weights
+    def _estimated(
+        self, values: Floats, before: Floats | None, *, lacks: bool, apart: bool
+    ) -> list[Estimate]:
+        """Those of checkpoints with all items, or of some that `lacks` one; and of changes."""
+        side = self._side(values, whole=not lacks)
+        now = self._estimate(side)._replace(sd=self._deviation(side))
+        if before is None:
+            return [now]
+        if not apart:
+            change = self._estimate(side, self._side(before, whole=True))
+        elif self.functions is None:  # a difference of means is a mean of differences
+            change = self._estimate(self._side(values - before, whole=False))
+        else:
+            absent = np.isnan(values + before)
+            both = (np.where(absent, np.nan, each) for each in (values, before))
+            change = self._estimate(*(self._side(each, whole=False) for each in both))
+        if self.exact:
+            change = change._replace(squares=np.nansum((values - before) ** 2, axis=1))
+        return [now, change]
+
+    def _estimate(self, now: Side, before: Side | None = None) -> Estimate:
+        number, weights, _, counted, degrees, effective = now.counts
         used = weights != 0
         strata = sum(used[:, self.strata == each].any(axis=1) for each in np.unique(self.strata))
-        clusters = found.counted.sum(axis=1)
-        means = [self._means(side, number) for side in sides]
-        one, *other = (
-            self._branches(*side, weights, found.corrections)
-            for side in zip(sides, means, strict=True)
-        )
-        branches = [[each.minus(less) for less in other[0]] if other else [each] for each in one]
-        degrees, effective = (
-            np.broadcast_to(each, clusters.shape) for each in (found.degrees, found.effective)
-        )
+        clusters = counted.sum(axis=1)
+        branches = [[each] for each in now.branches]
+        if before is not None:
+            branches = [[each.minus(less) for less in before.branches] for each in now.branches]
+            if self.functions is None:  # of shares the bits of a mean of differences
+                value = _weighted(weights, (now.totals - before.totals) / number)
+                branches = [[branches[0][0]._replace(value=value)]]
         counts = np.where(used, number, 0)
         items = counts.sum(axis=1)
         if self.functions:  # an item has a value of each of the means
             items = np.max([counts[:, cells].sum(axis=1) for _, cells in self.sides], axis=0)
-        squares = np.nansum(values**2, axis=1) if self.exact else np.full(len(values), np.nan)
+        unknown = np.full(len(items), np.nan)
         return Estimate(
             *_least(branches, degrees, clusters - strata >= FEWEST_CLUSTERS - 1),
-            items.astype(np.int64), clusters, self._deviation(means[0], weights), squares,
-            degrees, effective, _skewness(branches[0][0].influence, clusters),
+            items.astype(np.int64), clusters, unknown, unknown, degrees, effective,
+            _skewness(branches[0][0].influence, clusters),
         )  # fmt: skip
 
     def influences(self, values: Floats) -> Branch:
         """The number at checkpoints with values (c, p) of all items, none of which is missing."""
-        values = self._own(values)
-        found = self._counts(np.isnan(values))
-        means = self._means(values, found.number)
-        branches = self._branches(values, means, found.weights, found.corrections)
+        branches = self._side(self._own(values), whole=True).branches
         least, at = np.argmin([each.value for each in branches], axis=0), np.arange(len(values))
         return Branch(*(np.stack(field)[least, at] for field in zip(*branches, strict=True)))
 
@@ -275,16 +329,36 @@ class Design:
         """Degrees of freedom of t if no item is missing."""
         return float(self._complete.degrees[0])
 
-    def _counts(self, absent: Flags) -> Counts:
-        if absent.any():
-            return self._counted(absent)
-        number, weights, corrections, counted, degrees, effective = self._complete
-        c = len(absent)
+    def _side(self, values: Floats, *, whole: bool) -> Side:
+        """The means of values (c, p), whose rows are `whole` if none lacks an item."""
+        counts = self._of_all(len(values)) if whole else self._counted(np.isnan(values))
+        sums = [self._sums(values[:, own], whole=whole) for own in self.columns]
+        totals = np.stack(sums, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = totals / counts.number
+        alike = self._alike if whole else [[k] for k in range(len(self.columns))]
+        branches = self._branches(values, means, counts, alike)
+        return Side(counts, totals, means, branches)
+
+    def _of_all(self, c: int) -> Counts:
+        """The counts of c checkpoints with all items."""
+        number, weights, corrections, *others = self._complete
+        counted, degrees, effective = (np.repeat(each, c, axis=0) for each in others)
         return Counts(
-            np.broadcast_to(number, (c, number.shape[1])),
-            np.broadcast_to(weights, (c, weights.shape[1])),
-            corrections, np.broadcast_to(counted, (c, counted.shape[1])), degrees, effective,
+            np.repeat(number, c, axis=0), np.repeat(weights, c, axis=0), corrections,
+            counted, degrees, effective,
         )  # fmt: skip
+
+    @cached_property
+    def _alike(self) -> list[list[int]]:
+        """Cells of a part with the same weight and clusters, whose residuals are added first."""
+        alike: dict[tuple[object, ...], list[int]] = {}
+        cells = zip(self.parts, self._complete.weights[0], self.columns, self.blocks, strict=True)
+        for k, (part, weight, own, (names, starts)) in enumerate(cells):
+            clusters = names.tobytes() if isinstance(names, np.ndarray) else None
+            key = part, weight, own.stop - own.start, clusters, starts.tobytes()
+            alike.setdefault(key, []).append(k)
+        return [*alike.values()]
 
     @cached_property
     def _complete(self) -> Counts:
@@ -312,25 +386,18 @@ class Design:
         degrees = degrees_of_freedom(loads, self.strata_of_clusters)
         return Counts(number, weights, corrections, counted, degrees, effective)
 
-    def _sizes(self, absent: Flags) -> Iterator[tuple[Codes, Codes]]:
+    def _sizes(self, absent: Flags) -> Iterator[tuple[Codes | slice, Codes]]:
         """The clusters of each part, and (c, clusters) their items with a value."""
         present = ~absent
         for own, (names, starts) in zip(self.columns, self.blocks, strict=True):
             yield names, np.add.reduceat(present[:, own], starts, axis=1, dtype=np.int64)
 
-    def _means(self, values: Floats, number: Codes) -> Floats:
-        """(c, k) of cells; NaN for no items."""
-        whole = bool((number == [own.stop - own.start for own in self.columns]).all())
-        totals = [self._sums(values[:, own], whole=whole) for own in self.columns]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.stack(totals, axis=1) / number
-
     def _branches(
-        self, values: Floats, means: Floats, weights: Floats, corrections: Sequence[Floats]
+        self, values: Floats, means: Floats, counts: Counts, alike: Sequence[Sequence[int]]
     ) -> list[Branch]:
-        """The smooth functions of which the number is the least; one, if it is made of means."""
-        used = weights != 0
-        smooth = [Smooth(_sum_present(np.where(used, weights * means, np.nan)), weights)]
+        """The smooth functions of `Side`, from residuals of cells that are alike."""
+        weights, used = counts.weights, counts.weights != 0
+        smooth = [Smooth(_weighted(weights, means), weights)]
         if self.functions is not None:
             products = np.where(used, weights * means, np.nan)
             smooth = [
@@ -343,15 +410,17 @@ class Design:
                 for each in self.functions(self._of_sides(products))
             ]  # fmt: skip
         branches = [Branch(each.value, np.zeros((len(values), self.clusters))) for each in smooth]
-        for k, (own, (names, starts)) in enumerate(zip(self.columns, self.blocks, strict=True)):
+        for cells in alike:
+            k, (names, starts) = cells[0], self.blocks[cells[0]]
             with np.errstate(invalid="ignore"):
-                residual = values[:, own] - means[:, [k]]
+                each_cell = (values[:, self.columns[at]] - means[:, [at]] for at in cells)
+                residual = reduce(np.add, each_cell)
             if np.isnan(residual.sum()):
                 residual = np.nan_to_num(residual)
             sums = np.add.reduceat(residual, starts, axis=1)
             for branch, each in zip(branches, smooth, strict=True):
                 with np.errstate(invalid="ignore"):
-                    added = each.slopes[:, [k]] * corrections[k] * sums
+                    added = each.slopes[:, [k]] * counts.corrections[k] * sums
                 branch.influence[:, names] += np.where(used[:, [k]], added, 0.0)
         return branches
 
@@ -369,8 +438,9 @@ class Design:
         """(c, sides) sums over the cells of each side."""
         return np.stack([_sum_present(products[:, cells]) for _, cells in self.sides], axis=1)
 
-    def _deviation(self, means: Floats, weights: Floats) -> Floats:
+    def _deviation(self, side: Side) -> Floats:
         """Deviation of the number between option orders, (c,)."""
+        means, weights = side.means, side.counts.weights
         products = np.where(weights != 0, weights * means, np.nan)
         own = [np.where(self.orders == each, products, np.nan) for each in np.unique(self.orders)]
         # Weights are divided by the number of orders with a value.
@@ -431,6 +501,11 @@ def _skewness(influence: Floats, clusters: Codes) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         second, third = (power.sum(axis=1) / clusters for power in powers)
         return np.asarray(third / second**1.5)
+
+
+def _weighted(weights: Floats, means: Floats) -> Floats:
+    """The sum (c,) of means (c, k) with a weight; NaN if there is no other."""
+    return _sum_present(np.where(weights != 0, weights * means, np.nan))
 
 
 def _sum_present(values: Floats) -> Floats:
@@ -538,7 +613,8 @@ class Summary:
 
     def add(self, items: Items) -> None:
         """Summarise the items at their checkpoints."""
-        if self._axes is None or not self._axes.equals(items.axes):
+        same = self._axes is items.axes  # equality of 100,000 items takes 5 ms
+        if self._axes is None or not (same or self._axes.equals(items.axes)):
             self._axes, self._names = items.axes, items.groups
             self._groups = [
                 _Group(names, which, [*_designed(items.axes[which], self._measures)])
@@ -654,7 +730,7 @@ def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Da
         for measure in measures:
             design = Design(axes, measure)
             if len(design.which):
-                moved = design.estimates(b.values[:, which], rows, a.values[:, which])
+                _, moved = design.changes(b.values[:, which], rows, a.values[:, which])
                 low, high = _change_interval(moved, measure)
                 names = {name: pl.lit(value, pl.String) for name, value in group.items()}
                 tables.append(
@@ -695,7 +771,11 @@ def _measured(
 ) -> dict[str, NDArray[Any]]:
     """The columns of a measure of items, from value to common."""
     measure, design, sides = designed
-    now = design.estimates(values)
+    change = None
+    if baselines is None:
+        now = design.estimates(values)
+    else:
+        now, change = design.changes(values, baselines.numbers, baselines.items.values)
     interval = now.t_interval
     if measure.share and measure.minus:
         interval = share_difference_interval(now, *(each.estimates(values) for each in sides))
@@ -716,10 +796,9 @@ def _measured(
         "high": np.fmax(low, high), "skewed": skewed & (not measure.share),
         "sd": measure.scale * now.sd, "items": now.items, "clusters": now.clusters,
     }  # fmt: skip
-    if baselines is None:
+    if baselines is None or change is None:
         unknown = dict.fromkeys(_CHANGES, np.full(len(values), np.nan))
         return {**columns, **unknown, "common": np.zeros(len(values), np.int64)}
-    change = design.estimates(values, baselines.numbers, baselines.items.values)
     columns["common"] = change.items
     moved = _change_interval(change, measure)
     for name, each in zip(_CHANGES, (change.value, moved.low, moved.high), strict=True):

@@ -55,6 +55,8 @@ from logitbank.wording import counted, step_name
 
 CURVES = 8
 """The most curves of a plot, unless groups have no whole."""
+ROUNDING = 1e-6
+"""A change of fewer half widths of its interval is that of a sum in another order."""
 LABEL = "label"
 """The column with the groups of a row, as charts name them."""
 APART = SETS, OPTION = "prompt_set", "option"
@@ -194,7 +196,7 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
     """
     keys = ["model", "run", *groups_of(table), "measure"]
     moves = [_move(part) for part in table.drop_nulls("step").partition_by(keys)]
-    moved = [move for move in moves if move.surprise > 0]
+    moved = [move for move in moves if move.surprise > ROUNDING]
     several = table.select("model", "run").n_unique() > 1
     if not moved:
         first = next(each for each in family.measures if each.key in table["measure"])

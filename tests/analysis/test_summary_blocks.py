@@ -74,6 +74,21 @@ def test_few_checkpoints_at_a_time_have_the_bits_of_all(
     assert {*steps.rows()} == {(0, 0), *((step, 1) for step in (1, 8, 64, 512, None))}
 
 
+def test_equal_checkpoints_do_not_change_by_a_bit() -> None:
+    """Whether they are summarised with others or alone, and whether or not an item is missing."""
+    items = drawn(groups=True)
+    for lacking in ([], [4], range(9)):
+        values = np.repeat(items.values[[4]], len(CHECKPOINTS), axis=0)
+        values[2:4] = items.values[7]
+        values[[*lacking], 5] = np.nan
+        table = measures_table(items._replace(values=values), MEASURES)
+        same = table.filter((pl.col("step") == 512) & (pl.col("measure") != "perplexity"))
+        moved = table.filter((pl.col("step") == 64) & (pl.col("measure") == "mean"))
+        assert {*same["from_baseline"]} == {0.0}
+        assert (moved["from_baseline"] != 0).all()
+        assert (same["from_baseline_low"] == -same["from_baseline_high"]).all()
+
+
 def test_a_run_whose_items_change_is_compared_over_what_both_checkpoints_have() -> None:
     """The second checkpoint lacks an item of the first, and has another."""
     rows = [("m", "", 0, item, float(at)) for at, item in enumerate("abcdefghijkl")]

@@ -18,6 +18,12 @@ Banks = OneBank | Sequence[OneBank]
 N = TypeVar("N", bound=str)
 
 
+def require_bank(banks: Banks, **choices: object) -> None:
+    """Raise UsageError if something is chosen from banks and none is given."""
+    if not listed_banks(banks) and (made := [name for name, each in choices.items() if each]):
+        raise UsageError(f"--{made[0]} chooses from a bank, and there is none. Leave it out.")
+
+
 def split_files(banks: Banks, is_file: Callable[[Path], bool]) -> tuple[list[OneBank], list[Path]]:
     """Banks, and the files among them."""
     others, files = list[OneBank](), list[Path]()

@@ -272,7 +272,7 @@ def read_scores(
     banks: Banks,
     prompts: Sequence[str] | str | None = None,
     models: Sequence[str] | str | None = None,
-    steps: Collection[int | None] | None = None,
+    steps: Steps = None,
     *,
     family: HasPrompts | None = None,
     cache: ScanCache | None = None,

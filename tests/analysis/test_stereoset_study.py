@@ -167,6 +167,10 @@ def test_calls_that_cannot_be_right(tmp_path: Path, files: tuple[Path, Path]) ->
         ({"predictions": [str(predictions)]}, "--gold"),
         ({"gold": gold, "banks": [tmp_path]}, "--predictions"),
         (
+            {"predictions": [str(predictions)], "gold": gold, "steps": "8"},
+            "--steps chooses from a bank, and there is none. Leave it out",
+        ),
+        (
             {"predictions": [str(predictions)] * 2, "gold": gold},
             "'bert'",
         ),

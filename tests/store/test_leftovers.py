@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,23 @@ def test_describe_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     describe(root, title="another")
     assert names(root) == sound
     assert verify(Bank.open(root)) == ()
+
+
+def test_a_staging_folder_may_go_while_another_writer_clears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that seals removes its own folder after another one has listed it."""
+    deposit = full_bank(tmp_path / "b").deposits()[0].path
+    own, glob = staging.Staging(deposit), Path.glob
+
+    def after_removal(folder: Path, pattern: str) -> Iterator[Path]:
+        if folder == own.path:
+            own.remove()
+        return glob(folder, pattern)
+
+    monkeypatch.setattr(Path, "glob", after_removal)
+    staging.remove_dead_staging(deposit)
+    assert not staging.any_staging(deposit)
 
 
 CLEARS: dict[str, Callable[[Path, Path], object]] = {

@@ -50,11 +50,13 @@ def gest(
     import polars as pl
 
     from logitbank.analysis.families.gest import metric
+    from logitbank.analysis.frames.banks import require_bank
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.studies import measured_study
 
     if not banks and not predictions:
         raise UsageError("GEST needs a bank, or score files (--predictions and --gold).")
+    require_bank(banks, prompts=prompts, models=models)
     files = metric.read_score_files(predictions, gold)
     sources = [pl.DataFrame({"predictions": list(predictions), "gold": gold})] if gold else []
     scores = read_scores(banks, prompts, models, family=FAMILY)

@@ -72,7 +72,7 @@ def stereoset(
     import polars as pl
 
     from logitbank.analysis.families.stereoset import metric
-    from logitbank.analysis.frames.banks import listed
+    from logitbank.analysis.frames.banks import listed, require_bank
     from logitbank.analysis.frames.candidates import BOTH, read_candidates
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.frames.stereoset_files import file_candidates
@@ -82,8 +82,9 @@ def stereoset(
     rules, predictions = listed(score) or (), listed(predictions) or ()
     if not banks and not predictions:
         raise UsageError("StereoSet needs a bank, or prediction files (--predictions and --gold).")
+    require_bank(banks, prompts=prompts, models=models, steps=steps)
     files = file_candidates(predictions, gold)
-    scores = replace(read_scores(banks, prompts, models, family=FAMILY), steps=steps)
+    scores = read_scores(banks, prompts, models, steps, family=FAMILY)
     candidates = read_candidates(scores, rules) if scores.banks else ()
     result = metric.stereoset_metric(chain(candidates, files))
     table = pl.DataFrame({"predictions": list(predictions), "gold": gold and Path(gold).name})

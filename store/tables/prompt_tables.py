@@ -93,19 +93,21 @@ def write_set(root: Path, name: str, table: pl.DataFrame, content: pl.DataFrame)
     Of other tokenizers, the prompts that the file still has remain in the set. `content` is that of
     `set_change`.
     """
+    revision, stored = current_tables(root, name)
+    if len(stored) == 1 and stored[0].collect().equals(table):
+        return  # nothing is new, as in a run that goes on with the same prompts
     check_prompts(table, partial(query_count, root))
     require_unchanged(root, name, table)
-    revision, _ = current_tables(root, name)
     if set_change(root, name, content) is not None:
         revision += 1
         own = {query_set_tokenizer(root, each) for each in table["query_set"].unique()}
-        stored = scan_prompts(root, name).collect()
+        before = scan_prompts(root, name).collect()
         other = [
             each
-            for each in stored["query_set"].unique()
+            for each in before["query_set"].unique()
             if query_set_tokenizer(root, each) not in own
         ]
-        kept = stored.filter(pl.col("query_set").is_in(other)).join(
+        kept = before.filter(pl.col("query_set").is_in(other)).join(
             content, on=content.columns, how="semi", nulls_equal=True
         )
         if not kept.is_empty():  # first, so that a killed writer leaves no set without them

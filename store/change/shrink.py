@@ -17,7 +17,7 @@ from logitbank.store.care.lost import require_tables
 from logitbank.store.change.rewrite import new_bank, rewrite, stored_scores
 from logitbank.store.deposits import catalog
 from logitbank.store.deposits.deposit import Deposit
-from logitbank.store.deposits.entries import Entries, highest, top_entries
+from logitbank.store.deposits.entries import Entries, top_entries
 from logitbank.store.deposits.reduce import FLOAT16_MAX, FLOAT16_MIN
 from logitbank.store.files import objects, verified
 from logitbank.store.files.staging import remove_dead
@@ -219,4 +219,6 @@ def _unlisted_top(deposit: Deposit, span: range, scores: pl.DataFrame, k: int) -
 
 def _top(values: np.ndarray, k: int, vocab_entries: int) -> Entries:
     """The `k` highest of `values` (v,), and all that equal the last of them."""
-    return top_entries(values, len(highest(values, min(k, len(values)))), vocab_entries)
+    k = min(k, len(values))
+    last = np.partition(values, len(values) - k)[len(values) - k]
+    return top_entries(values, int(np.count_nonzero(values >= last)), vocab_entries)

@@ -187,21 +187,6 @@ def test_the_best_entry_is_the_first_of_several(row: list[float]) -> None:
         assert getattr(best, field).tolist() == getattr(several, field)[:1].tolist()
 
 
-@pytest.mark.parametrize("spread", [1, 20, 10**6], ids=["equal", "tied", "distinct"])
-@pytest.mark.parametrize("k", [2, 64, 600])
-def test_the_top_of_a_long_row_is_that_of_all_entries_in_order(spread: int, k: int) -> None:
-    """Few columns of a row are looked at, whose last entries are in none."""
-    entries = 16_000
-    for seed in range(5):
-        row = np.random.default_rng(seed).integers(spread, size=16_029).astype(np.float32)
-        row[-29:] += seed
-        ranked = np.lexsort((np.arange(len(row)), -row))[:k]
-        found = top_entries(row, k, entries)
-        assert found.token.tolist() == ranked.tolist()
-        for field, expected in zip(found, option_entries(row, ranked, entries), strict=True):
-            assert field.tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize("offset", [0.0, 3000.0, -3000.0])
 @pytest.mark.parametrize("how", ["rows", "batch", "gpu"])
 def test_a_large_offset_costs_no_precision(how: str, offset: float) -> None:

@@ -43,8 +43,6 @@ except ImportError as error:
 T = TypeVar("T")
 PREFIX = "lm-eval:"
 """Beginning of the names of prompt sets with requests of a task."""
-COLUMN = "lm_eval"
-"""Column of these sets: the name that was given, with the options that choose requests."""
 FEWSHOT_SEED = 1234
 """The harness's own seed of few-shot examples."""
 _RANDOM_SEED, _NUMPY_SEED = 0, 1234

@@ -77,19 +77,17 @@ def print_lines(lines: Iterable[str]) -> None:
         say(line, to=out)
 
 
-def print_table(
-    frame: "pl.DataFrame", *, limit: int = MOST_ROWS, hidden: int = 0, kept: str = ""
-) -> None:
+def print_table(frame: "pl.DataFrame", *, hidden: int = 0, kept: str = "") -> None:
     """Print a table for people; in a pipe all of it.
 
-    A terminal gets at most `limit` rows and the columns that fit, and a line about the others.
+    A terminal gets at most `MOST_ROWS` rows and the columns that fit, and a line about the others.
     `hidden` is the number of columns that the caller has left out; the column `kept` is shown
     before others.
     """
     if not sys.stdout.isatty():
         _print_aligned(frame)
     else:
-        rows = [[*map(_cell, row)] for row in frame.head(limit).iter_rows()]
+        rows = [[*map(_cell, row)] for row in frame.head(MOST_ROWS).iter_rows()]
         names = [*map(one_line, frame.columns)]
         widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
         table = Table(header_style="bold", box=None)
@@ -109,8 +107,8 @@ def print_table(
         for row in rows:
             table.add_row(*(Text(row[at]) for at in fitting))
         out.print(table, crop=False)
-        if len(frame) > limit:
-            say(f"First {limit} rows. Use a pipe or --format csv for all rows.")
+        if len(frame) > MOST_ROWS:
+            say(f"First {MOST_ROWS} rows. Use a pipe or --format csv for all rows.")
         if hidden := hidden + len(names) - shown:
             say(f"{counted(hidden, 'more column')}. Use a pipe or --format csv for all columns.")
     if frame.is_empty():

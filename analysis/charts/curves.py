@@ -596,10 +596,8 @@ def _remove_legends(layer: Any) -> None:
             channel["legend"] = None
 
 
-def column_tooltip(
-    table: pl.DataFrame, name: str, title: str, *, form: str = ".4~g"
-) -> alt.Tooltip:
-    """The tooltip of a column: `form` is for numbers that are no counts."""
+def column_tooltip(table: pl.DataFrame, name: str, title: str) -> alt.Tooltip:
+    """The tooltip of a column; numbers that are no counts have four digits."""
     if table[name].dtype.is_float():
-        return alt.Tooltip(f"{name}:Q", title=title, format=form)
+        return alt.Tooltip(f"{name}:Q", title=title, format=".4~g")
     return alt.Tooltip(f"{name}:N", title=title)

@@ -23,6 +23,8 @@ GENDERED = {
 """Groups and options that have the same colour everywhere."""
 WIDTHS = {"single": 3.3, "double": 7.0}
 """Inches of one column and of two in most journals."""
+SIZE = 8
+"""Points of text."""
 POINTS = 72
 """Points of an inch; a unit of length in a chart is a point on paper."""
 
@@ -44,30 +46,30 @@ def _theme() -> alt.theme.ThemeConfig:
     return {"config": config()}
 
 
-def config(*, ink: str = INK, size: float = 8) -> Any:
+def config() -> Any:
     """Vega-Lite configuration: sizes in points, text in one colour, faint horizontal grid."""
     return {
         "background": None,
         "view": {"stroke": None},
         "font": "Arial, Helvetica, sans-serif",
-        "title": {"fontSize": size + 1, "color": ink, "anchor": "start", "fontWeight": "normal"},
+        "title": {"fontSize": SIZE + 1, "color": INK, "anchor": "start", "fontWeight": "normal"},
         "axis": {
-            "labelFontSize": size, "titleFontSize": size, "labelColor": ink, "titleColor": ink,
+            "labelFontSize": SIZE, "titleFontSize": SIZE, "labelColor": INK, "titleColor": INK,
             "titleFontWeight": "normal", "domainColor": MUTED, "tickColor": MUTED,
             "gridColor": MUTED, "gridOpacity": 0.25, "labelFlush": False,
         },
         "axisX": {"grid": False},
         "legend": {
-            "labelFontSize": size, "titleFontSize": size, "labelColor": ink, "titleColor": ink,
+            "labelFontSize": SIZE, "titleFontSize": SIZE, "labelColor": INK, "titleColor": INK,
             "titleFontWeight": "normal", "orient": "top", "title": None, "labelLimit": 0,
             "symbolType": "stroke", "symbolOpacity": 1, "offset": 4,
         },
         "header": {
-            "labelFontSize": size, "titleFontSize": size, "labelColor": ink, "titleColor": ink,
+            "labelFontSize": SIZE, "titleFontSize": SIZE, "labelColor": INK, "titleColor": INK,
         },
         "line": {"strokeWidth": 1.5},
         "rule": {"color": MUTED},
-        "text": {"fontSize": size, "color": ink},
+        "text": {"fontSize": SIZE, "color": INK},
     }  # fmt: skip
 
 

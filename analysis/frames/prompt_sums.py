@@ -85,7 +85,7 @@ def sum_prompts(
             pieces=pl.len().cast(pl.Int64),
             distinct=pl.col("piece").n_unique().cast(pl.Int64),
             finite=pl.col("logprob").is_finite().fill_null(False).all(),
-            logprob=exact_sum("logprob"),
+            logprob=exact_sum(),
         )
         .sort(key, nulls_last=True)
         .collect()
@@ -105,18 +105,18 @@ def sum_prompts(
     return PromptSums(rows, coverage, _absent(rows, coverage, expected, key, columns))
 
 
-def exact_sum(column: str) -> pl.Expr:
-    """The sum of nats, the same for the same values in any order.
+def exact_sum() -> pl.Expr:
+    """The sum of log-probabilities in nats, the same for the same values in any order.
 
     Floating-point sums of the same values in another order differ in the last bit, so that ties
     would not tie. These are sums of integers: whole 2^-20, and the rest in 2^-60, which is below
     the precision of a float64 for a log-probability below -0.01.
 
-    >>> values = pl.DataFrame({"x": [-0.1, -0.7, -0.2]})
-    >>> values.select(exact_sum("x")).item()
+    >>> values = pl.DataFrame({"logprob": [-0.1, -0.7, -0.2]})
+    >>> values.select(exact_sum()).item()
     -1.0
     """
-    scaled = pl.col(column) * 2.0**20
+    scaled = pl.col("logprob") * 2.0**20
     parts = (scaled.round(), (scaled - scaled.round()) * 2.0**40)
     # Not strict: what is not finite becomes null here, and is refused by `_check`.
     whole, rest = (part.round().cast(pl.Int64, strict=False).sum() for part in parts)

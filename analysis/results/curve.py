@@ -23,16 +23,16 @@ class Course(NamedTuple):
     """(b, c) resampled values; no rows without resamples."""
 
 
-def courses_of(table: pl.DataFrame, keys: Sequence[str], column: str) -> Iterator[Course]:
-    """The courses of a column over training steps, without draws; each has these keys."""
-    steps = table.drop_nulls(["step", column])
+def courses_of(table: pl.DataFrame, keys: Sequence[str]) -> Iterator[Course]:
+    """The courses of `value` over training steps, without draws; each has these keys."""
+    steps = table.drop_nulls(["step", "value"])
     for key, rows in steps.group_by(keys, maintain_order=True):
         names = dict(zip(keys, map(str, key), strict=True))
         draws = np.empty((0, len(rows)))
-        yield Course(names, rows["step"].to_list(), rows[column].to_numpy(), draws)
+        yield Course(names, rows["step"].to_list(), rows["value"].to_numpy(), draws)
 
 
-def change_table(courses: Iterable[Course], keys: Sequence[str], *, seed: int = 0) -> pl.DataFrame:
+def change_table(courses: Iterable[Course], keys: Sequence[str]) -> pl.DataFrame:
     """The change points of courses: their keys, `CHANGE_COLUMNS`, and `p_holm`.
 
     `p_holm` is `p_random_walk` adjusted for the models and runs in which the same quantity was
@@ -41,7 +41,7 @@ def change_table(courses: Iterable[Course], keys: Sequence[str], *, seed: int = 
     rows = [
         {**course.keys, **row}
         for course in courses
-        for row in change_rows(course.steps, course.values, course.draws, seed=seed)
+        for row in change_rows(course.steps, course.values, course.draws)
     ]
     table = pl.DataFrame(rows, schema={**dict.fromkeys(keys, pl.String), **CHANGE_COLUMNS})
     tested = table.drop_nulls("p_random_walk").unique(list(keys), keep="first", maintain_order=True)

@@ -186,7 +186,7 @@ def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
     rows = overall(table).filter(pl.col("value").is_not_nan(), measure=measure.key)
     if rows.select(*keys, "step").is_duplicated().any():  # groups that have no whole
         rows = rows.clear()
-    return change_table(courses_of(rows, keys, "value"), keys)
+    return change_table(courses_of(rows, keys), keys)
 
 
 def _headline(family: Family, table: pl.DataFrame) -> Finding:
@@ -221,7 +221,7 @@ def _headline(family: Family, table: pl.DataFrame) -> Finding:
     prefix = f"{series_name(row)}: " if several else ""
     measure, what = _named(family, row, prefix, groups_of(table))
     steps = f"from {step_name(row['baseline_step'])} to {step_name(row['step'])}"
-    value = course_text(first_row, inner, row, "value", measure.form)
+    value = course_text(first_row, inner, row, measure.form)
     return Finding(text=f"{what} {value} {steps}.", **about(row, _figure(row)))
 
 

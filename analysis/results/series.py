@@ -14,7 +14,6 @@ from logitbank.analysis.frames.expected import missing_note
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.stats.change_points import FEWEST, N_WALKS
 from logitbank.store.format.schema import folder_name
-from logitbank.store.steps import without_seed
 from logitbank.wording import counted, step_name
 
 Row = Mapping[str, Any]
@@ -33,17 +32,6 @@ def by_series(table: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     groups = table.partition_by("model", "run", maintain_order=True)
     for rows in groups:
         yield f"{series_name(rows.row(0, named=True))}: " if len(groups) > 1 else "", rows
-
-
-def by_seeds(table: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """The rows of each run, those of seeds of one training together."""
-    found: dict[tuple[str, str], list[pl.DataFrame]] = {}
-    for rows in table.partition_by("model", "run", maintain_order=True):
-        model, run = rows.row(0, named=True)["model"], rows.row(0, named=True)["run"]
-        variant = without_seed(run)
-        key = (model, f"run {run}" if variant is None else variant)
-        found.setdefault(key, []).append(rows)
-    yield from found.values()
 
 
 def series_name(row: Row) -> str:
@@ -66,14 +54,6 @@ def figure_name(kind: str, part: str, several: bool) -> str:
     return f"{kind}-{folder_name(part)}" if several else kind
 
 
-def sample(table: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
-    """A table with `missing` of its checkpoints."""
-    return table.join(
-        coverage.select(*CHECKPOINT, "missing"), on=CHECKPOINT, how="left", nulls_equal=True,
-        maintain_order="left",
-    )  # fmt: skip
-
-
 def missing_text(count: int | None, noun: str = "") -> str:
     """The number of missing items after a sample size; no text if none is missing.
 
@@ -85,15 +65,11 @@ def missing_text(count: int | None, noun: str = "") -> str:
     return f", {counted(count, noun) if noun else format(count, ',')} missing"
 
 
-def size(column: str, *within: str, missing: str = "", **nouns: str) -> Callable[[Row], str]:
-    """Sample sizes of rows: plural columns, and the noun of what is missing, if it is another.
-
-    `nouns` name columns otherwise.
+def size(column: str, *within: str, **nouns: str) -> Callable[[Row], str]:
+    """Sample sizes of rows: plural columns; `nouns` name them otherwise.
 
     >>> size("prompts", "sentences")({"prompts": 192, "sentences": 48, "missing": 3})
     '192 prompts (48 sentences), 3 missing'
-    >>> size("pairs", missing="sentence")({"pairs": 60, "missing": 2})
-    '60 pairs, 2 sentences missing'
     >>> size("items", items="sentence")({"items": 60})
     '60 sentences'
     """
@@ -103,7 +79,7 @@ def size(column: str, *within: str, missing: str = "", **nouns: str) -> Callable
         parts = ", ".join(counted(row[name], nouns.get(name, name[:-1])) for name in fewer)
         noun = nouns.get(column, column[:-1])
         n = counted(row[column], noun) + (f" ({parts})" if parts else "")
-        return n + missing_text(row.get("missing"), missing)
+        return n + missing_text(row.get("missing"))
 
     return text
 
@@ -169,16 +145,17 @@ def extremes(rows: pl.DataFrame, column: str) -> list[Row]:
     return [row for _, row in sorted(found, key=itemgetter(0))]
 
 
-def course_text(first: Row, inner: Sequence[Row], last: Row, column: str, form: str) -> str:
+def course_text(first: Row, inner: Sequence[Row], last: Row, form: str) -> str:
     """The values of a curve at its ends and at its extremes between them.
 
-    >>> points = [{"step": step, "p": p} for step, p in ((0, 0.061), (1100, 0.943), (1400, 0.056))]
-    >>> course_text(points[0], points[1:2], points[2], "p", ".3f")
+    >>> values = {0: 0.061, 1100: 0.943, 1400: 0.056}
+    >>> points = [{"step": step, "value": value} for step, value in values.items()]
+    >>> course_text(points[0], points[1:2], points[2], ".3f")
     '0.061 → 0.943 at step 1,100 → 0.056'
-    >>> course_text(points[0], [], points[0], "p", ".3f")
+    >>> course_text(points[0], [], points[0], ".3f")
     'stays at 0.061'
     """
-    values = [formatted(row[column], form) for row in (first, *inner, last)]
+    values = [formatted(row["value"], form) for row in (first, *inner, last)]
     if len({*values}) == 1:
         return f"stays at {values[0]}"
     between = zip(values[1:-1], inner, strict=True)
@@ -235,13 +212,6 @@ class Curve:
         before = f"{formatted(first[self.column], self.form)} at {step_name(first['step'])}"
         baseline = before if len(self.rows) > 1 else ""
         return self.at(self.last, baseline=baseline, extreme=self._extreme())
-
-    def highest(self) -> Iterator[Finding]:
-        """The highest value, if it is not that of the last checkpoint."""
-        rows = self.rows.filter(pl.col(self.column).is_not_nan())
-        top = rows.row(int(rows[self.column].arg_max() or 0), named=True)
-        if top[self.column] > self.last[self.column]:
-            yield self.at(top, ", highest")
 
     def _n(self, row: Row) -> str:
         return self.n if isinstance(self.n, str) else self.n(row)

@@ -203,9 +203,7 @@ the row contains the best place, which is not significant. If it is null, no tes
 ChangeRow = dict[str, int | float | str | None]
 
 
-def change_rows(
-    steps: Sequence[int], values: Floats, draws: Floats, *, seed: int = 0
-) -> list[ChangeRow]:
+def change_rows(steps: Sequence[int], values: Floats, draws: Floats) -> list[ChangeRow]:
     """Rows of `CHANGE_COLUMNS` for a curve, (n,), from the end of its untrained phase on.
 
     `draws` are (b, n) resamples of the curve, or none. `earliest` and `latest` are the ends of the
@@ -220,7 +218,7 @@ def change_rows(
         "last_step": later[-1] if later else None,
         "checkpoints": len(later),
     }
-    found = change_points(values[start:], later, seed=seed)
+    found = change_points(values[start:], later)
     if found is None:
         return [common]
     common |= {

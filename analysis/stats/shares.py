@@ -1,7 +1,6 @@
-"""Shares of examples, with standard errors and intervals."""
+"""Intervals of shares of examples."""
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike
 
 from logitbank.analysis.frames.expressions import Floats
@@ -9,19 +8,6 @@ from logitbank.analysis.stats.bootstrap import Interval
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
-
-
-def standard_error(share: pl.Expr, count: pl.Expr) -> pl.Expr:
-    r"""Standard error of a share of `count` examples, :math:`\sqrt{p(1-p)/(N-1)}` (ddof 1).
-
-    NaN for fewer than two examples.
-
-    >>> frame = pl.DataFrame({"p": [0.5, 1.0], "n": [5, 1]})
-    >>> frame.select(standard_error(pl.col("p"), pl.col("n"))).to_series().to_list()
-    [0.25, nan]
-    """
-    spread = (share * (1 - share) / (count - 1)).sqrt()
-    return pl.when(count > 1).then(spread).otherwise(float("nan"))
 
 
 def wilson(share: ArrayLike, count: ArrayLike, z: ArrayLike = Z95) -> Interval:

@@ -61,11 +61,10 @@ def check_name(
     value: object,
     what: str,
     *,
-    most: int = MAX_NAME,
     error: type[LogitbankError] = UsageError,
 ) -> None:
     """Refuse an invalid name: as `check_text` in one line, not blank, without space around it."""
-    check_text(value, what, one_line=True, most=most, error=error)
+    check_text(value, what, one_line=True, most=MAX_NAME, error=error)
     if not value or value != str(value).strip():
         raise error(f"{what} {value!r} is blank or has space around it; use a name")
 

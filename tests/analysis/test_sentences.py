@@ -32,21 +32,20 @@ def rows(*values: float, missing: int = 0, step: int | None = 8) -> pl.DataFrame
 
 
 def curve(table: pl.DataFrame) -> Curve:
-    n = size("pairs", missing="sentence")
-    return Curve(table, "score", "Score", n, ".2f", "pairs", "0.5 by chance")
+    return Curve(table, "score", "Score", size("pairs"), ".2f", "pairs", "0.5 by chance")
 
 
 def test_the_last_value_has_its_interval_size_and_baseline() -> None:
     now = curve(rows(0.25, 0.5, 0.75, missing=2)).now()
     assert str(now) == (
-        "Score at step 8: 0.75, 95% CI [0.50, 1.00], n = 60 pairs, 2 sentences missing, baseline "
+        "Score at step 8: 0.75, 95% CI [0.50, 1.00], n = 60 pairs, 2 missing, baseline "
         "0.5 by chance."
     )
     assert (now.figure, now.series) == ("pairs", ("toy", "seed1"))
 
 
 @pytest.mark.parametrize(
-    ("missing", "n"), [(0, "60 pairs"), (1, "60 pairs, 1 sentence missing; 58 items in both")]
+    ("missing", "n"), [(0, "60 pairs"), (1, "60 pairs, 1 missing; 58 items in both")]
 )
 def test_the_change_names_the_untrained_model_and_the_items_of_both(missing: int, n: str) -> None:
     (change,) = curve(rows(0.25, 0.5, 0.75, missing=missing)).change()
@@ -61,13 +60,6 @@ def test_a_release_is_the_last_value_and_in_no_change() -> None:
     assert release.now().text == "Score at release"
     (change,) = release.change()
     assert (change.text, change.value) == ("Score, change to step 4", 0.5)
-
-
-def test_the_highest_value_is_named_only_if_it_is_not_the_last() -> None:
-    assert [*curve(rows(0.25, 0.5, 0.75)).highest()] == []
-    assert [*curve(rows(0.75, 0.5, 0.75)).highest()] == []
-    (top,) = curve(rows(0.25, float("nan"), 0.125)).highest()
-    assert (top.text, top.value) == ("Score, highest at step 0", 0.25)
 
 
 def test_the_first_value_is_the_baseline_of_several_checkpoints_only() -> None:

@@ -113,7 +113,7 @@ def gap_changes(draws: Sequence[tuple[pl.DataFrame, Floats]], gap: pl.DataFrame)
         own = resampled[:0] if few else resampled[:, part["at"].to_numpy()]
         keys = {"model": str(model), "run": str(run)}
         courses.append(Course(keys, part["step"].to_list(), part["delta"].to_numpy(), own))
-    return changes_of(courses, ["model", "run"], seed=SEED)
+    return changes_of(courses, ["model", "run"])
 
 
 def gap_draws(answers: Answers, resamples: int) -> tuple[pl.DataFrame, Floats]:

@@ -68,7 +68,7 @@ def charts(result: Fluctuation) -> dict[str, Chart]:
     return found | measured.charts(FAMILY, result.headline)
 
 
-def _drawn(table: pl.DataFrame, *, most: int = MOST_SERIES) -> tuple[pl.DataFrame, str]:
+def _drawn(table: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """The rows of the series that are drawn, and a sentence if these are not all."""
     parts = [pl.format("“{}”", "verb")]
     if "plateau" in table.columns and table.group_by(KEYS).n_unique()["plateau"].max() != 1:
@@ -76,7 +76,7 @@ def _drawn(table: pl.DataFrame, *, most: int = MOST_SERIES) -> tuple[pl.DataFram
     table = with_series(table).with_columns(
         pl.concat_str(SERIES, *parts, separator=" ").alias(SERIES)
     )
-    if (several := table[SERIES].n_unique()) <= most:
+    if (several := table[SERIES].n_unique()) <= MOST_SERIES:
         return table, ""
     first = table.filter(pl.col("run") == pl.col("run").first().over("model"))
     return first, (

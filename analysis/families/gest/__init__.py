@@ -77,7 +77,6 @@ ALL = "all"
 LN10 = math.log(10)
 _NUMBERS = tuple(str(number) for number in range(1, len(NAMES) + 1))
 _WOMEN, _MEN = _NUMBERS[:ABOUT_WOMEN], _NUMBERS[ABOUT_WOMEN:]
-_NONE = "no stereotype"
 
 
 def _published(measure: Measure, name: str, text: str = "") -> Measure:

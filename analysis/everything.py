@@ -9,10 +9,10 @@ import polars as pl
 
 from logitbank.analysis.families import families
 from logitbank.analysis.family import Family
-from logitbank.analysis.frames.banks import Banks, PromptColumns, no_prompts, open_banks
+from logitbank.analysis.frames.banks import Banks, PromptColumns, open_banks, prompt_sets
 from logitbank.analysis.frames.reader import ScanCache
 from logitbank.analysis.study import Study
-from logitbank.errors import LogitbankError, UsageError
+from logitbank.errors import LogitbankError
 from logitbank.store import Bank
 from logitbank.store.format.schema import folder_name
 
@@ -65,21 +65,6 @@ def analyses(
         _analysis(family, opened, prompts, several=number[family.name] > 1, **settings)
         for family, prompts in chosen
     ]
-
-
-def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None) -> list[str]:
-    """The names of the prompt sets of banks, or the requested ones among them, sorted.
-
-    Raises
-    ------
-    UsageError
-        No bank has a requested one.
-    """
-    available = sorted({name for bank in banks for name in bank.prompt_sets})
-    for name in requested or ():
-        if name not in available:
-            raise UsageError(no_prompts(banks, name))
-    return [name for name in available if requested is None or name in requested]
 
 
 def _analysis(

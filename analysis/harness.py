@@ -12,15 +12,13 @@ from typing import Any
 import polars as pl
 
 from logitbank.analysis.frames.input_files import read_json_object
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.errors import UsageError
 from logitbank.store.format.limits import MAX_STEP
 from logitbank.store.steps import RunStep, is_token_count, parse_name
 
 SCHEMA = {
-    "model": pl.String,
-    "run": pl.String,
-    "step": pl.Int64,
+    **CHECKPOINT_SCHEMA,
     "task": pl.String,
     "metric": pl.String,
     "value": pl.Float64,

@@ -12,7 +12,6 @@ import polars as pl
 
 from logitbank.analysis.comparison.findings import findings
 from logitbank.analysis.comparison.metrics import (
-    CHECKPOINT_SCHEMA,
     METRICS,
     PROMPTS,
     Comparison,
@@ -24,6 +23,7 @@ from logitbank.analysis.comparison.metrics import (
 from logitbank.analysis.comparison.rows import ROWS, compare_rows
 from logitbank.analysis.frames.banks import check_same_prompts, no_prompts
 from logitbank.analysis.frames.match import MOST_NAMES, listed_models, match_models
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT_SCHEMA
 from logitbank.analysis.results.runs import DIFFERENCES, difference_findings
 from logitbank.analysis.study import Study
 from logitbank.errors import AbsentError, BankError, UsageError

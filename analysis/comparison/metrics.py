@@ -11,7 +11,7 @@ from logitbank.analysis.family import Family
 from logitbank.analysis.frames.banks import PromptColumns
 from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.items import Items, common_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import prompt_scores
 from logitbank.analysis.prompts.view import prompt_rows
@@ -29,7 +29,6 @@ from logitbank.store import Bank
 from logitbank.store.format.schema import CheckpointId
 from logitbank.store.steps import Step
 
-CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 METRICS = {
     **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("prompts", "family", "metric", "group"), pl.String),

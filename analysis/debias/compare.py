@@ -33,7 +33,7 @@ from logitbank.analysis.frames.banks import chosen_by, select_models
 from logitbank.analysis.frames.batches import TOKEN_ROWS
 from logitbank.analysis.frames.candidates import INTRA as INTRA_TASK
 from logitbank.analysis.frames.candidates import PLAIN, read_candidates
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import missing_sentences
 from logitbank.analysis.study import Study
@@ -58,9 +58,7 @@ KEY = (*CHECKPOINT, "filter", "label", "k")
 _ORDER = {name: number for number, name in enumerate(FILTERS)}
 NO_STEREOSET = pl.DataFrame(
     schema={
-        "model": pl.String,
-        "run": pl.String,
-        "step": pl.Int64,
+        **CHECKPOINT_SCHEMA,
         **dict.fromkeys(("filter", "label"), pl.String),
         "k": pl.Int64,
         **dict.fromkeys(("language", "condition"), pl.String),

@@ -169,6 +169,16 @@ def check_same_prompts(banks: Sequence[Bank], prompts: str) -> None:
             )
 
 
-def prompt_sets(banks: Sequence[Bank]) -> list[str]:
-    """The names of the prompt sets of banks, sorted."""
-    return sorted({name for bank in banks for name in bank.prompt_sets})
+def prompt_sets(banks: Sequence[Bank], requested: Collection[str] | None = None) -> list[str]:
+    """The names of the prompt sets of banks, or the requested ones among them, sorted.
+
+    Raises
+    ------
+    UsageError
+        No bank has a requested one.
+    """
+    available = sorted({name for bank in banks for name in bank.prompt_sets})
+    for name in requested or ():
+        if name not in available:
+            raise UsageError(no_prompts(banks, name))
+    return [name for name in available if requested is None or name in requested]

@@ -18,9 +18,9 @@ from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.store.format.schema import PROMPTS_SCHEMA, SCORES_SCHEMA
 
-PROMPT = ["prompt_id", "order_seed"]
+PROMPT_ORDER = ["prompt_id", "order_seed"]
 _LAYOUT = (
-    *PROMPT, "piece", "option", "continuation", "token", "is_answer", "query_set", "row"
+    *PROMPT_ORDER, "piece", "option", "continuation", "token", "is_answer", "query_set", "row"
 )  # fmt: skip
 
 
@@ -58,13 +58,13 @@ def layout_of(tables: Sequence[pl.DataFrame]) -> Layout:
         (each.with_columns(_bank=pl.lit(at)) for at, each in enumerate(tables)), how="diagonal"
     )
     own = [name for name in table.columns if name not in (*PROMPTS_SCHEMA, "_bank")]
-    prompts = table.unique(PROMPT, keep="first", maintain_order=True)
-    numbers = prompts.select(PROMPT).with_row_index("prompt").cast({"prompt": pl.Int64})
+    prompts = table.unique(PROMPT_ORDER, keep="first", maintain_order=True)
+    numbers = prompts.select(PROMPT_ORDER).with_row_index("prompt").cast({"prompt": pl.Int64})
     named = (
         table.filter(pl.col("token").is_not_null())
         .select("_bank", *_LAYOUT)
-        .join(numbers, on=PROMPT, nulls_equal=True, maintain_order="left")
-        .drop(PROMPT)
+        .join(numbers, on=PROMPT_ORDER, nulls_equal=True, maintain_order="left")
+        .drop(PROMPT_ORDER)
     )
     option = ["prompt", "option"]
     pieces = named.unique([*option, "piece"], keep="first", maintain_order=True)
@@ -86,7 +86,7 @@ def layout_of(tables: Sequence[pl.DataFrame]) -> Layout:
     for (bank, query_set), rows in scored.partition_by("_bank", "query_set", as_dict=True).items():
         places[bank][str(query_set)] = rows["index"].cast(pl.Int64).to_numpy()
     texts = [name for name in ("text", "answer") if name in table.columns]
-    return Layout(prompts.select(*PROMPT, *texts, *own), options, places)
+    return Layout(prompts.select(*PROMPT_ORDER, *texts, *own), options, places)
 
 
 class TokenScores(NamedTuple):

@@ -24,7 +24,7 @@ from logitbank.analysis.frames.expressions import (
     vocabulary_rank,
 )
 from logitbank.analysis.frames.items import PARTS, Flags, Items
-from logitbank.analysis.frames.prompt_sums import FIX_NOT_FINITE
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT_SCHEMA, FIX_NOT_FINITE
 from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, UsageError
 from logitbank.store.files.threads import ahead
@@ -48,7 +48,6 @@ JSD_P = tuple(f"jsd_p {label}" for label in LABELS)
 QUANTITIES = (*JSD_P, "rank", "top", "first")
 """Quantities of an item; `top` and `first`: the answer is the only maximum of the vocabulary, and
 of the options."""
-_CHECKPOINTS = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 VALUES = 4_000_000
 """Values of a block of checkpoints: 32 MB."""
 PREFERS = "prefers"
@@ -290,7 +289,7 @@ def _read(scores: Scores, values_at_once: int | None) -> Iterator[Answers]:
         at_once = values_at_once // max(1, len(axes))
     some = False
     for block in reader.divided(at_once):
-        checkpoints = pl.DataFrame(block.checkpoints, schema=_CHECKPOINTS, orient="row")
+        checkpoints = pl.DataFrame(block.checkpoints, schema=CHECKPOINT_SCHEMA, orient="row")
         values = np.empty((len(checkpoints), len(axes)))
         counts = np.zeros((2, len(checkpoints), len(LABELS)), np.int64)
         scored = np.zeros(len(checkpoints), bool)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats, same_as
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
 PARTS = ("part", "order", "cluster", "item")
 """Columns of an item: the part of a measure to which it belongs, its option order, what is
 resampled as a whole, and its name. All other columns are groups."""
-_KEYS = pl.Schema({"model": pl.String, "run": pl.String, "step": pl.Int64})
+_KEYS = pl.Schema(CHECKPOINT_SCHEMA)
 Flags = NDArray[np.bool_]
 
 

@@ -18,6 +18,8 @@ FIX_NOT_FINITE = "Extract that checkpoint again, or use a filter with mode keep_
 """Advice about a probability of 0, which a filter that truncates gives."""
 
 CHECKPOINT = ("model", "run", "step")
+CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
+"""The step of a release is null."""
 PROMPT = (*CHECKPOINT, "prompt_id")
 
 

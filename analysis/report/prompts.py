@@ -16,7 +16,7 @@ import polars as pl
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.charts.theme import color_map
 from logitbank.analysis.frames.banks import check_same_prompts
-from logitbank.analysis.frames.dense import PROMPT
+from logitbank.analysis.frames.dense import PROMPT_ORDER
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.prompts.scores import (
     Measure,
@@ -146,9 +146,9 @@ def _changes(bank: Bank, prompts: str, models: Sequence[str] | None) -> Iterator
     ):
         further = [key for key, *_ in _keyed(table.head(most))]
         if (sentences := _sentences(scores.prompts)) is not None:
-            named = scores.prompts.select(*PROMPT, sentence=sentences)
+            named = scores.prompts.select(*PROMPT_ORDER, sentence=sentences)
             table = table.head(VARIANTS * most).join(
-                named, on=PROMPT, nulls_equal=True, maintain_order="left"
+                named, on=PROMPT_ORDER, nulls_equal=True, maintain_order="left"
             )
             table = table.unique("sentence", keep="first", maintain_order=True)
         yield Changes(
@@ -161,7 +161,9 @@ def _changes(bank: Bank, prompts: str, models: Sequence[str] | None) -> Iterator
 def _keyed(table: pl.DataFrame) -> list[tuple[Key, str, float]]:
     return [
         ((name, order), option, float(f"{movement:.6g}"))
-        for name, order, option, movement in table.select(*PROMPT, "option", "movement").iter_rows()
+        for name, order, option, movement in table.select(
+            *PROMPT_ORDER, "option", "movement"
+        ).iter_rows()
     ]
 
 

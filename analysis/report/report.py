@@ -6,8 +6,15 @@ from pathlib import Path
 
 import polars as pl
 
-from logitbank.analysis.everything import FAILURES, Analysis, analyses, failure_message, prompt_sets
-from logitbank.analysis.frames.banks import Banks, OneBank, listed_banks, no_model, open_banks
+from logitbank.analysis.everything import FAILURES, Analysis, analyses, failure_message
+from logitbank.analysis.frames.banks import (
+    Banks,
+    OneBank,
+    listed_banks,
+    no_model,
+    open_banks,
+    prompt_sets,
+)
 from logitbank.analysis.report.origin import bank_name, page_origin, stem
 from logitbank.analysis.report.page import Json, Page, library, write_page
 from logitbank.analysis.report.prompts import prompt_data

@@ -18,7 +18,7 @@ from logitbank.analysis.frames.batches import NoRowsError
 from logitbank.analysis.frames.codes import numbers_among
 from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.items import Items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.series import Row, about, missing_text, series_name
 from logitbank.analysis.stats.measure import Measure
@@ -35,7 +35,7 @@ FEWEST_TEMPLATES = 4
 """Minimum number of templates of an interval: that of three contains the truth in 92.7 %."""
 _KEYS = [*CHECKPOINT, "prompts"]
 TEMPLATES = {
-    "model": pl.String, "run": pl.String, "step": pl.Int64,
+    **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("prompts", "score", "template"), pl.String),
     **dict.fromkeys(("value", "low", "high", "sd"), pl.Float64),
     **dict.fromkeys(("templates", "items", "clusters", "missing"), pl.Int64),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.items import Flags, Items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, Interval, t_quantile, with_enough
 from logitbank.analysis.stats.measure import Measure, Smooth
 from logitbank.analysis.stats.shares import Z95, wilson
@@ -759,7 +759,7 @@ def difference_table(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Data
 def _schema(groups: Sequence[str]) -> pl.Schema:
     floats = ("value", "stderr", "low", "high")
     return pl.Schema({
-        "model": pl.String, "run": pl.String, "step": pl.Int64,
+        **CHECKPOINT_SCHEMA,
         **dict.fromkeys(groups, pl.String), "measure": pl.String,
         **dict.fromkeys(floats, pl.Float64), "skewed": pl.Boolean, "sd": pl.Float64,
         **dict.fromkeys(("items", "clusters", "missing"), pl.Int64), **BASELINE,

@@ -19,6 +19,7 @@ from logitbank.analysis.families.distance import MEASURES, PAIRS
 from logitbank.analysis.frames.codes import Codes
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.frames.items import Items, array_items, gather_items
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.summary import summarise
@@ -47,7 +48,6 @@ MAP_ROWS = 256
 """Most contexts of which all pairs of checkpoints are compared, spread evenly."""
 ALONG = ("entropy", *(f"{name}_{of}" for of in ("previous", "last") for name in DISTANCES))
 OTHER = ("other_model", "other_run")
-CHECKPOINT_SCHEMA = {"model": pl.String, "run": pl.String, "step": pl.Int64}
 MAP = {**CHECKPOINT_SCHEMA, "other_step": pl.Int64, "kl": pl.Float64, "contexts": pl.Int64}
 
 

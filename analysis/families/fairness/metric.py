@@ -37,7 +37,7 @@ from logitbank.analysis.frames.gender_answers import (
     read_winobias,
 )
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.stats.measure import Measure, View
@@ -45,7 +45,7 @@ from logitbank.analysis.stats.summary import ALL, Summary, measures_table
 from logitbank.errors import UsageError
 
 SPECIFIED = {
-    **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "gold": pl.String,
+    **CHECKPOINT_SCHEMA, "gold": pl.String,
     **dict.fromkeys(("probability", "low", "high"), pl.Float64),
     **dict.fromkeys(("prompts", "sentences", "missing"), pl.Int64),
 }  # fmt: skip

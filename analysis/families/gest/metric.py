@@ -20,7 +20,7 @@ from logitbank.analysis.families.gest import (
 )
 from logitbank.analysis.frames.input_files import parse_integers, parse_numbers, read_table
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, PromptSums
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA, PromptSums
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results.measured import Measured, of_items
 from logitbank.analysis.stats.summary import last_of_runs
@@ -30,8 +30,8 @@ from logitbank.wording import checkpoint_name
 COLUMNS = ("sentence_id", "stereotype_id", "template", "version", "score_kind")
 VERSIONS = ("male", "female")
 SENTENCES = {
-    "model": pl.String, "run": pl.String, "step": pl.Int64, "template": pl.Int8,
-    "language": pl.String, "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
+    **CHECKPOINT_SCHEMA, "template": pl.Int8, "language": pl.String,
+    "sentence_id": pl.Int32, "stereotype_id": pl.Int8, "score": pl.Float64,
 }  # fmt: skip
 """One row per checkpoint, template, language and sentence; the score in nats. The language is null
 if there is one."""

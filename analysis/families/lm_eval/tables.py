@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.frames.items import Items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.summary import BASELINE, summarise
 from logitbank.store.steps import Step
 
 RESULTS = {
-    "model": pl.String, "run": pl.String, "step": pl.Int64,
+    **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("task", "filter", "metric"), pl.String),
     **dict.fromkeys(("value", "stderr"), pl.Float64), "documents": pl.Int64,
     "chance": pl.Float64, "is_main": pl.Boolean,

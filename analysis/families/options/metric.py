@@ -21,6 +21,7 @@ from logitbank.analysis.family import Family
 from logitbank.analysis.finding import signed
 from logitbank.analysis.frames.banks import select_models
 from logitbank.analysis.frames.codes import Groups, distinct, numbers_among
+from logitbank.analysis.frames.dense import PROMPT_ORDER
 from logitbank.analysis.frames.expected import expected_query_sets
 from logitbank.analysis.frames.expressions import Floats, check_choice
 from logitbank.analysis.frames.items import PARTS, Items, array_items, gather_items
@@ -42,7 +43,6 @@ OPTIONS = 12
 MOST_GROUPS = 12
 OTHERS = "others"
 """The mean of all other groups, from which a group is subtracted if there are more than two."""
-_PROMPT = ["prompt_id", "order_seed"]
 
 
 def measure_sets(
@@ -408,10 +408,10 @@ class Positions(NamedTuple):
 
 def read_positions(prompt_set: str, table: pl.DataFrame, deposits: Sequence[Deposit]) -> Positions:
     """The positions of rows of a prompt set, at the deposits of a model and run."""
-    places = table.group_by([*_PROMPT, "option", "piece"], maintain_order=True).agg(
+    places = table.group_by([*PROMPT_ORDER, "option", "piece"], maintain_order=True).agg(
         "query_set", "row"
     )
-    unique = places.unique([*_PROMPT, "query_set", "row"], keep="first", maintain_order=True)
+    unique = places.unique([*PROMPT_ORDER, "query_set", "row"], keep="first", maintain_order=True)
     rows = unique.select("query_set", "row").with_row_index("position")
     by_step: dict[Step, list[Deposit]] = {
         step: [] for step in in_order(deposit.checkpoint.step for deposit in deposits)

@@ -13,14 +13,13 @@ import polars as pl
 from logitbank.analysis.families.stereotype import ACCURACY
 from logitbank.analysis.frames.batches import CHECKPOINTS, NoRowsError
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, FIX_NOT_FINITE
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA, FIX_NOT_FINITE
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
 
 COUNTS = {
-    **dict.fromkeys(("model", "run"), pl.String), "step": pl.Int64, "type": pl.Int64,
-    "kind": pl.String, "sd": pl.Float64,
+    **CHECKPOINT_SCHEMA, "type": pl.Int64, "kind": pl.String, "sd": pl.Float64,
     **dict.fromkeys(("orders", "tied", "missing", "expected"), pl.Int64),
 }  # fmt: skip
 TYPE = 2

@@ -21,7 +21,7 @@ from logitbank.analysis.families.tradeoff.tables import (
 from logitbank.analysis.family import Family
 from logitbank.analysis.frames.input_files import named_file
 from logitbank.analysis.frames.match import MOST_NAMES, listed_models, match_models
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.harness import main_task, read_harness
 from logitbank.analysis.results.measured import Measured, changes_of
 from logitbank.analysis.results.tables import Result
@@ -31,7 +31,7 @@ from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
 SCHEMA = pl.Schema({
-    "model": pl.String, "run": pl.String, "step": pl.Int64,
+    **CHECKPOINT_SCHEMA,
     **dict.fromkeys(("value", "stderr", "low", "high"), pl.Float64),
 })  # fmt: skip
 

@@ -35,7 +35,7 @@ CHANGE_POINTS = (
     "checkpoints share their weights, so intervals that exclude 0 at several of them in a row are "
     "no evidence of a change."
 )
-"""A note of families that search for change points."""
+"""The note of a study with a search for change points."""
 
 
 def unregistered(banks: Any, *, prompts: str | None = None) -> Any:

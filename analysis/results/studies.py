@@ -1,7 +1,7 @@
 """The study of a family's result: its findings, several runs, notes and charts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +21,7 @@ from logitbank.analysis.results.runs import averaged, not_averaged, run_findings
 from logitbank.analysis.results.series import CROWD, missing_sentences, with_extreme
 from logitbank.analysis.results.tables import Result
 from logitbank.analysis.results.templates import template_findings, template_tables
+from logitbank.analysis.stats.change_points import KINDS
 from logitbank.analysis.study import Study
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
 from logitbank.wording import step_name
@@ -52,8 +53,6 @@ def measured_study(
         assert family.items is not None
         items = {scores.prompts: family.items(scores)}
         result = measured.measure(family, scores, items[scores.prompts])
-    if result.change_points["kind"].count():
-        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(family, result, scores, files=files, items=items)
 
 
@@ -109,7 +108,7 @@ def make_study(
         details=tuple(details),
         run_tables={**several, **model_tables(family, named)},
         missing=(*(missing or ()), *scores.excluded()),
-        notes=family.notes,
+        notes=(*family.notes, *([CHANGE_POINTS] if _searched(named.values()) else [])),
         cautions=family.cautions,
         title=f"{family.title}: {listed}",
         heading=family.title,
@@ -120,6 +119,12 @@ def make_study(
         files=files,
         make_charts=lambda _: _charts(family, result, lead),
     )
+
+
+def _searched(tables: Iterable[pl.DataFrame]) -> bool:
+    """Whether a table is of change points that were searched for."""
+    kinds = (table["kind"].unique() for table in tables if "kind" in table.columns)
+    return any(not KINDS.isdisjoint(each) for each in kinds)
 
 
 def _about_several(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,7 @@ from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.local_level import LocalLevel
 
 Kind = Literal["none", "change point", "gradual"]
+KINDS = frozenset(get_args(Kind))
 SHORTEST = 2
 """Minimum number of points of a level."""
 FEWEST = 6

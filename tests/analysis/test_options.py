@@ -16,6 +16,7 @@ from logitbank.analysis.everything import analyses
 from logitbank.analysis.families import families
 from logitbank.analysis.families.options import ACCURACY, PROBABILITY
 from logitbank.analysis.families.options.metric import prompt_items
+from logitbank.analysis.family import CHANGE_POINTS
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.prompts.scores import PromptScores
 from logitbank.analysis.results.measured import Measured
@@ -365,6 +366,13 @@ def test_a_jump_of_accuracy_is_a_change_point(tmp_path: Path) -> None:
     assert row["p_holm"] == row["p_random_walk"] <= 0.05
     (finding,) = (each for each in study.findings if "mean shift between steps" in each.text)
     assert finding.value == pytest.approx(row["mean_after"] - row["mean_before"])
+    assert study.notes[-1] == CHANGE_POINTS
+
+
+def test_without_a_search_nothing_is_said_of_change_points(tmp_path: Path) -> None:
+    study = logitbank.options(own_prompts(tmp_path / "own"))
+    assert study.result.change_points["kind"].count() == 0
+    assert CHANGE_POINTS not in study.notes
 
 
 def own_prompts(path: Path) -> Bank:

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns, with_companions
 from logitbank.analysis.stats.measure import Measure
 
@@ -125,7 +125,6 @@ FAMILY = Family(
         "gives nats.",
         "Intervals (95%) are over sentences, with the occupations fixed. They are pointwise: they "
         "do not allow for the number of checkpoints.",
-        CHANGE_POINTS,
     ),
     prompts=with_companions(with_columns("sentence_id", "paired")),
     example="winobias",

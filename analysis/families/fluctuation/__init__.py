@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_columns
 from logitbank.analysis.stats.measure import Measure
 
@@ -100,8 +100,6 @@ def fluctuation(
     of_c = result.headline.measures.filter(measure=CERTAINTY.key)
     # The mean over runs is over all verbs and runs.
     family = FAMILY if run is None and verb is None else replace(FAMILY, measures=())
-    if result.change_points["kind"].count():
-        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(
         family, result, source, missing=missing_sentences(of_c, FAMILY.item),
         files=[pl.DataFrame({"table": [n], "rows": [len(t)]}) for n, t in tables.items()],

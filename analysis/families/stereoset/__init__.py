@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_prefix
 from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
@@ -91,8 +91,6 @@ def stereoset(
     missing = missing_sentences(result.tasks.filter(pl.col("task") != BOTH), "example", "task")
     # The mean over runs is of the reference score.
     family = FAMILY if [*rules] == ["reference"] else replace(FAMILY, measures=())
-    if result.change_points["kind"].count():
-        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(family, result, scores, missing=missing, files=[table] if files else [])
 
 

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import named
 from logitbank.analysis.stats.measure import Measure, View
 
@@ -52,10 +52,6 @@ def stereotype(
     LogitbankError
         A missing bank, no such prompts, or what `stereotype_metric` refuses.
     """
-    from dataclasses import replace
-
-    import polars as pl
-
     from logitbank.analysis.families.stereotype import metric
     from logitbank.analysis.frames.reader import read_scores
     from logitbank.analysis.results.series import missing_sentences
@@ -64,15 +60,7 @@ def stereotype(
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache)
     result = metric.stereotype_metric(scores, bootstrap=bootstrap)
     missing = missing_sentences(result.further["counts"], "sentence", "kind")
-    searched = pl.concat(
-        table["kind"].cast(pl.String)
-        for table in (result.change_points, result.further.get("over_change"))
-        if table is not None
-    )
-    family = FAMILY
-    if (searched != "extremes").any():
-        family = replace(FAMILY, notes=(*FAMILY.notes, CHANGE_POINTS))
-    return make_study(family, result, scores, missing=missing)
+    return make_study(FAMILY, result, scores, missing=missing)
 
 
 FAMILY = Family(

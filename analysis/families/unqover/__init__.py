@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 from logitbank.analysis.families import register
-from logitbank.analysis.family import CHANGE_POINTS, Family, columns
+from logitbank.analysis.family import Family, columns
 from logitbank.analysis.frames.choose import with_prefix
 from logitbank.analysis.stats.measure import Measure, ratio
 
@@ -56,8 +56,6 @@ def unqover(
     missing = missing_sentences(result.counts.filter(split=ALL), "instance", "category")
     # The mean over runs is without a limit and without pronouns.
     family = FAMILY if topk is None and not he_she else replace(FAMILY, measures=())
-    if result.change_points["kind"].count():
-        family = replace(family, notes=(*family.notes, CHANGE_POINTS))
     return make_study(family, result, scores, missing=missing)
 
 

@@ -6,22 +6,19 @@ A batch has a bounded number of rows, not of checkpoints.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from math import ceil
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
-from logitbank.analysis.frames.banks import check_same_prompts, no_prompts, select_models
-from logitbank.analysis.frames.expected import Where, chosen_rows
+from logitbank.analysis.frames.banks import check_same_prompts
 from logitbank.errors import AbsentError, BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit
 from logitbank.store.read.choose import Steps, checkpoints_chosen
 from logitbank.store.read.missing_scores import require_scored
 from logitbank.store.read.scan import PromptRows, scan
 from logitbank.store.steps import in_order
-from logitbank.store.tables.prompt_tables import linked_query_sets
 
 ROWS = 400_000
 """Rows of a batch: 8 checkpoints of WinoBias in five orders."""
@@ -72,55 +69,19 @@ class Batches:
         return (part.frame() for part in self.parts)
 
 
-def batches(
-    banks: Sequence[Bank],
-    names: Sequence[str],
-    *,
-    models: Sequence[str] | None = None,
-    runs: Sequence[str] | None = None,
-    steps: Steps = None,
-    rows: int = ROWS,
-    coded: Collection[str] = (),
-    where: Where | None = None,
-) -> Batches:
-    """`Bank.scan` of prompt sets, joined by checkpoint; parameters are those of `Scores.frames`."""
-    pairs = [(bank, name) for bank in banks for name in names if name in bank.prompt_sets]
-    if not pairs:
-        raise AbsentError(no_prompts(banks, names[0], example=names[0]))
-    deposits = {bank.path: bank.deposits() for bank, _ in pairs}
-    known = [[*{d.checkpoint.model for d in deposits[bank.path]}] for bank, _ in pairs]
-    select_models(known, models, "the banks")  # raises
-    of_sets = list[list[Deposit]]()
-    for bank, name in pairs:
-        query_sets = linked_query_sets(bank.prompts(name))
-        of_sets.append([d for d in deposits[bank.path] if d.query_set in query_sets])
-    chosen = chosen_checkpoints(chain(*of_sets), models=models, runs=runs, steps=steps)
-    scores, sizes = list[SetScores](), list[Mapping[str, int]]()
-    for (bank, name), of_set in zip(pairs, of_sets, strict=True):
-        table = chosen_rows(bank.prompts(name), where)
-        rows_of = dict(table.group_by("query_set").len().collect().iter_rows())
-        own = [d for d in of_set if d.checkpoint in chosen and d.query_set in rows_of]
-        scores.append(_set_scores(bank, name, table, own, coded))
-        sizes.append(rows_of)
+def refuse_duplicates(scores: Sequence["SetScores"]) -> None:
+    """Raise UsageError if two banks have the scores of one checkpoint, or other prompts."""
     complete: dict[tuple[object, str], Bank] = {}
-    for (bank, name), one in zip(pairs, scores, strict=True):
+    for one in scores:
         for deposit in [each for own in one.deposits.values() for each in own if each.complete]:
-            other = complete.setdefault((deposit.checkpoint, deposit.query_set), bank)
-            if other is not bank:
+            other = complete.setdefault((deposit.checkpoint, deposit.query_set), one.bank)
+            if other is not one.bank:
                 raise UsageError(
-                    f"{deposit.checkpoint} has scores of {name!r} in both {other.address} and "
-                    f"{bank.address}. Leave one out, or use `logitbank merge`."
+                    f"{deposit.checkpoint} has scores of {one.name!r} in both {other.address} and "
+                    f"{one.bank.address}. Leave one out, or use `logitbank merge`."
                 )
-    for name in names:
-        scored = zip(pairs, scores, strict=True)
-        check_same_prompts(
-            [bank for (bank, own), one in scored if own == name and one.deposits], name
-        )
-    if not any(one.deposits for one in scores):
-        having = [pair for pair in pairs if models is None or {*models} & {*pair[0].models}]
-        bank, name = (having or pairs)[0]
-        bank.scan(name, models=models, runs=runs, steps=steps)  # raises
-    return Batches([Batch(scores, part) for part in _divided(scores, sizes, rows)])
+    for name in dict.fromkeys(one.name for one in scores):
+        check_same_prompts([o.bank for o in scores if o.name == name and o.deposits], name)
 
 
 def chosen_checkpoints(
@@ -184,7 +145,7 @@ class SetScores(NamedTuple):
     deposits: Mapping[Place, list[Deposit]]
 
 
-def _set_scores(
+def set_scores(
     bank: Bank, name: str, table: pl.LazyFrame, deposits: Sequence[Deposit], coded: Collection[str]
 ) -> SetScores:
     """The scores of the prompts in a table by some deposits.
@@ -203,7 +164,7 @@ def _set_scores(
     return SetScores(bank, name, table, PromptRows(table, coded), by_place)
 
 
-def _divided(
+def divided(
     scores: Sequence[SetScores], rows_of: Sequence[Mapping[str, int]], rows: int
 ) -> Iterator[list[Place]]:
     """The checkpoints of each batch, of one model and run and as even as possible.

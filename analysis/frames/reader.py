@@ -4,7 +4,7 @@ It opens each bank once, and gives the scores of prompt sets, with their prompts
 checkpoints at a time.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -21,14 +21,19 @@ from logitbank.analysis.frames.banks import (
     no_prompts,
     open_banks,
     prompt_sets,
+    select_models,
 )
 from logitbank.analysis.frames.batches import (
     ROWS,
     TOKEN_ROWS,
+    Batch,
     Batches,
-    batches,
+    SetScores,
     chosen_checkpoints,
+    divided,
     read_nonempty,
+    refuse_duplicates,
+    set_scores,
 )
 from logitbank.analysis.frames.choose import HasPrompts, companion, on_request
 from logitbank.analysis.frames.dense import Dense
@@ -45,6 +50,7 @@ from logitbank.errors import AbsentError, UsageError
 from logitbank.store import Bank, Deposit, open_bank
 from logitbank.store.format.schema import RESERVED_COLUMNS
 from logitbank.store.read.choose import Steps
+from logitbank.store.tables.prompt_tables import linked_query_sets
 
 T = TypeVar("T")
 
@@ -150,16 +156,20 @@ class Scores:
 
     def deposits(self) -> list[SetDeposits]:
         """The deposits of each prompt set in each bank, of the chosen checkpoints."""
-        sets = [
-            (bank, name) for bank in self.banks for name in self.sets if name in bank.prompt_sets
-        ]
-        of_sets = [bank.deposits(prompts=name) for bank, name in sets]
+        sets = list[SetDeposits]()
+        for bank in self.banks:
+            names = [name for name in self.sets if name in bank.prompt_sets]
+            deposits = bank.deposits() if names else []  # each is a file
+            for name in names:
+                linked = linked_query_sets(bank.prompts(name))
+                sets.append(SetDeposits(bank, name, [d for d in deposits if d.query_set in linked]))
         chosen = chosen_checkpoints(
-            chain(*of_sets), models=self.models, runs=self.runs, steps=self.steps
-        )
+            chain(*(each.deposits for each in sets)),
+            models=self.models, runs=self.runs, steps=self.steps,
+        )  # fmt: skip
         return [
-            SetDeposits(*own, [deposit for deposit in of_set if deposit.checkpoint in chosen])
-            for own, of_set in zip(sets, of_sets, strict=True)
+            each._replace(deposits=[d for d in each.deposits if d.checkpoint in chosen])
+            for each in sets
         ]
 
     def excluded(self) -> tuple[str, ...]:
@@ -209,10 +219,26 @@ class Scores:
         UsageError
             Two banks have other content of one prompt, or the scores of one checkpoint.
         """
-        return batches(
-            self.banks, self.sets, models=self.models, runs=self.runs, steps=self.steps,
-            rows=rows, coded=coded, where=self.where,
-        )  # fmt: skip
+        sets = self.deposits()
+        if not sets:
+            raise AbsentError(no_prompts(self.banks, self.prompts, example=self.prompts))
+        if self.models is not None:
+            having = {bank.path: bank for bank, _, _ in sets}.values()
+            select_models([bank.models for bank in having], self.models, "the banks")  # raises
+        scores, sizes = list[SetScores](), list[Mapping[str, int]]()
+        for bank, name, deposits in sets:
+            table = self.prompt_rows(bank, name)
+            rows_of = dict(table.group_by("query_set").len().collect().iter_rows())
+            own = [deposit for deposit in deposits if deposit.query_set in rows_of]
+            scores.append(set_scores(bank, name, table, own, coded))
+            sizes.append(rows_of)
+        refuse_duplicates(scores)
+        if not any(one.deposits for one in scores):
+            models = {*(self.models or ())}
+            of_models = [each for each in sets if not models or models & {*each.bank.models}]
+            bank, name, _ = (of_models or sets)[0]
+            bank.scan(name, models=self.models, runs=self.runs, steps=self.steps)  # raises
+        return Batches([Batch(scores, part) for part in divided(scores, sizes, rows)])
 
     def dense(
         self,

@@ -55,7 +55,7 @@ def _of_set(family: Family, prompts: str, items: Items) -> pl.DataFrame | None:
     parts = []
     for at in range(len(items.checkpoints) - 1):
         rest = items.values[at + 1 :]
-        _, moved = design.changes(rest, np.zeros(len(rest), np.int64), items.values[[at]])
+        _, moved = design.estimates(rest, np.zeros(len(rest), np.int64), items.values[[at]])
         with np.errstate(invalid="ignore", divide="ignore"):
             t = np.where(moved.error > EPSILON, np.abs(moved.value / moved.error), np.nan)
         p = np.where(np.abs(moved.value) <= EPSILON, 1.0, 2 * stdtr(moved.degrees, -t))
@@ -75,7 +75,7 @@ def _of_set(family: Family, prompts: str, items: Items) -> pl.DataFrame | None:
         now = summarise(items, [measure], changes=False)
         apart = pl.col("value", "low", "high") - measure.reference
         alone = now.select("model", "run", apart, "items").rename({"value": "difference"})
-        p = reference_p(design.estimates(items.values), measure)
+        p = reference_p(design.estimates(items.values)[0], measure)
         tables.append(alone.with_columns(p=pl.Series(p)))
     found = pl.concat(
         [each.with_columns(p_holm=holm(each["p"].fill_nan(None))) for each in tables],

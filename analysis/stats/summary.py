@@ -86,16 +86,19 @@ class Branch(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many items and clusters have a value, and what follows for errors."""
+    """How many items and clusters have a value, and what follows for errors.
+
+    Of checkpoints that all have the same items, one row.
+    """
 
     number: Codes
-    """(c, k) items of each cell."""
+    """(c or 1, k) items of each cell."""
     weights: Floats
-    """(c, k) of the means of cells."""
+    """(c or 1, k) of the means of cells."""
     corrections: list[Floats]
     """Of each cell (c or 1, clusters of the cell): from a sum of residuals to an influence."""
     counted: Flags
-    """(c, clusters) whether a cluster counts."""
+    """(c or 1, clusters) whether a cluster counts."""
     degrees: Floats
     """(c or 1,), as `degrees_of_freedom`."""
     effective: Floats
@@ -215,24 +218,14 @@ class Design:
             return np.asarray(cells.sum(axis=1))
         return np.asarray(np.max([cells[:, side].sum(axis=1) for _, side in self.sides], axis=0))
 
-    def estimates(self, values: Floats) -> Estimate:
-        """The number at checkpoints with values (c, p) of all items."""
-        return self._estimates(values)[0]
-
-    def changes(self, values: Floats, first: Codes, before: Floats) -> tuple[Estimate, Estimate]:
-        """`estimates`, and those minus the row `first` of the values `before`.
-
-        The difference is that over the items of both.
-        """
-        now, change = self._estimates(values, first, before)
-        return now, change
-
-    def _estimates(
+    def estimates(
         self, values: Floats, first: Codes | None = None, before: Floats | None = None
     ) -> list[Estimate]:
-        """Those at checkpoints, and those of changes if each has a row `first` of `before`.
+        """The number at checkpoints with values (c, p) of all items.
 
-        Checkpoints that lack an item are apart, so that the bits of the others are always the same.
+        If each has a row `first` of the values `before`, also the number minus that of this row,
+        over the items of both. Checkpoints that lack an item are apart, so that the bits of the
+        others are always the same.
         """
         size = max(1, CELLS // max(1, len(self.which)))
         lacking = self._lacking(values)
@@ -311,10 +304,13 @@ class Design:
         items = counts.sum(axis=1)
         if self.functions:  # an item has a value of each of the means
             items = np.max([counts[:, cells].sum(axis=1) for _, cells in self.sides], axis=0)
-        unknown = np.full(len(items), np.nan)
+        least = _least(branches, degrees, clusters - strata >= FEWEST_CLUSTERS - 1)
+        items, clusters, degrees, effective, unknown = (
+            np.broadcast_to(each, len(least.value))
+            for each in (items.astype(np.int64), clusters, degrees, effective, np.nan)
+        )
         return Estimate(
-            *_least(branches, degrees, clusters - strata >= FEWEST_CLUSTERS - 1),
-            items.astype(np.int64), clusters, unknown, unknown, degrees, effective,
+            *least, items, clusters, unknown, unknown, degrees, effective,
             _skewness(branches[0][0].influence, clusters),
         )  # fmt: skip
 
@@ -331,7 +327,7 @@ class Design:
 
     def _side(self, values: Floats, *, whole: bool) -> Side:
         """The means of values (c, p), whose rows are `whole` if none lacks an item."""
-        counts = self._of_all(len(values)) if whole else self._counted(np.isnan(values))
+        counts = self._complete if whole else self._counted(np.isnan(values))
         sums = [self._sums(values[:, own], whole=whole) for own in self.columns]
         totals = np.stack(sums, axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -339,15 +335,6 @@ class Design:
         alike = self._alike if whole else [[k] for k in range(len(self.columns))]
         branches = self._branches(values, means, counts, alike)
         return Side(counts, totals, means, branches)
-
-    def _of_all(self, c: int) -> Counts:
-        """The counts of c checkpoints with all items."""
-        number, weights, corrections, *others = self._complete
-        counted, degrees, effective = (np.repeat(each, c, axis=0) for each in others)
-        return Counts(
-            np.repeat(number, c, axis=0), np.repeat(weights, c, axis=0), corrections,
-            counted, degrees, effective,
-        )  # fmt: skip
 
     @cached_property
     def _alike(self) -> list[list[int]]:
@@ -730,7 +717,7 @@ def paired_differences(a: Items, b: Items, measures: Sequence[Measure]) -> pl.Da
         for measure in measures:
             design = Design(axes, measure)
             if len(design.which):
-                _, moved = design.changes(b.values[:, which], rows, a.values[:, which])
+                _, moved = design.estimates(b.values[:, which], rows, a.values[:, which])
                 low, high = _change_interval(moved, measure)
                 names = {name: pl.lit(value, pl.String) for name, value in group.items()}
                 tables.append(
@@ -773,12 +760,12 @@ def _measured(
     measure, design, sides = designed
     change = None
     if baselines is None:
-        now = design.estimates(values)
+        (now,) = design.estimates(values)
     else:
-        now, change = design.changes(values, baselines.numbers, baselines.items.values)
+        now, change = design.estimates(values, baselines.numbers, baselines.items.values)
     interval = now.t_interval
     if measure.share and measure.minus:
-        interval = share_difference_interval(now, *(each.estimates(values) for each in sides))
+        interval = share_difference_interval(now, *(each.estimates(values)[0] for each in sides))
     elif measure.share:
         interval = share_interval(now)
     if measure.ranks:

@@ -107,18 +107,18 @@ def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Fin
         known = part.filter(pl.col("difference").is_finite())
         if same and (known["difference"] == 0).all():
             continue
-        measures = (each for each in families()[str(family)].measures if each.name == metric)
+        own = families()[str(family)]
+        measures = (each for each in own.measures if each.name == metric)
         whole = pl.col("group").is_in([each.group for each in measures])
         parts = [rows for rows in (known.filter(whole), known.filter(~whole)) if len(rows)]
-        for moved, what in zip(
-            parts, ("largest change", "largest change of a group"), strict=False
-        ):
+        for moved, of in zip(parts, ("", " of groups"), strict=False):
+            what = f"largest of {len(moved):,} changes{of}" if len(moved) > 1 else "change"
             row = moved.sort(pl.col("difference").abs(), descending=True).row(0, named=True)
             yield Finding(
                 text=f"{prompts}, {name}: {what}, {_where(row, names)}",
                 value=row["difference"], low=row["low"], high=row["high"], form="+.3g",
                 baseline=f"{number(row['a'])} in A",
-                n=counted(len(moved), "value"),
+                n=counted(row["items"], own.item),
             )  # fmt: skip
             curve = moved.filter(same_as(row, ("model", "run", "group")))
             r = pearson(curve["a"], curve["b"]).r

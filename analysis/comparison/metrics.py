@@ -143,11 +143,11 @@ def _measured(family: Family, a: Items, b: Items, prompts: str) -> pl.DataFrame:
     names = {measure.key: measure.name for measure in family.measures}
     groups = {measure.key: measure.group for measure in family.measures}
     parts = [pl.col("measure").replace_strict(groups, return_dtype=pl.String), *a.groups]
-    group = pl.concat_str(parts, separator=" ", ignore_nulls=True)
+    group = pl.concat_str(parts, separator=", ", ignore_nulls=True)
     table = rows.with_columns(
         prompts=pl.lit(prompts), family=pl.lit(family.name),
         metric=pl.col("measure").replace(names),
-        group=group.str.strip_chars(),
+        group=group.str.strip_chars(", "),
     )  # fmt: skip
     return table.select(pl.col(name).cast(dtype) for name, dtype in METRICS.items())
 

@@ -8,6 +8,7 @@ import polars as pl
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.items import Items
+from logitbank.analysis.results.measured import words_for
 from logitbank.analysis.results.series import series_name
 from logitbank.analysis.stats.significance import holm
 from logitbank.analysis.stats.summary import (
@@ -94,7 +95,7 @@ def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
     row = table.row(int(sizes.arg_max() or 0), named=True)
     one = series_name(row)
     other = series_name({"model": row["other_model"], "run": row["other_run"]})
-    name, pairs = measure.text or measure.name, counted(len(table), "pair")
+    name, pairs = words_for(measure), counted(len(table), "pair")
     differ, apart = (int((each["p_holm"] <= LEVEL).sum()) for each in (table, alone))
     from_reference = ""
     if measure.reference is not None and len(alone):

@@ -20,6 +20,7 @@ from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
+from logitbank.analysis.results.measured import words_for
 from logitbank.analysis.results.series import Row, about, missing_text, series_name
 from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.runs_mean import runs_mean
@@ -50,7 +51,8 @@ def template_tables(
     Of the last checkpoint of each model and run among `steps`. The interval of the mean is over
     items and templates, and `sd` is the deviation between templates. None for prompts without two
     templates, and for a measure that is exp of a mean. Scores are read again, those of each
-    template by itself: an item of all may be a mean over templates.
+    template by itself: an item of all may be a mean over templates. Nor for templates that are the
+    clusters of items, as in BBQ: each is a question of its own, and every interval is over them.
     """
     if family.measures[0].link:
         return {}
@@ -82,7 +84,7 @@ def _items(family: Family, scores: Scores) -> dict[str, Items]:
         except NoRowsError:
             continue
         items = items.pooled(*items.groups)
-        if len(items.checkpoints):
+        if len(items.checkpoints) and {*items.axes["cluster"]} != {name}:
             parts[name] = items.at(last_of_runs(items))
     return parts
 
@@ -172,16 +174,17 @@ def template_findings(family: Family, tables: Mapping[str, pl.DataFrame]) -> Ite
         return
     table, measure = tables["templates"], family.measures[0]
     several = table["prompts"].n_unique() > 1
-    name = measure.text or measure.name
+    name = words_for(measure)
     models = table.select("model", "run").n_unique()
     for row in table.filter(template=ALL).iter_rows(named=True):
         where = f", {row['prompts']}" if several else ""
         of_model = f"{series_name(row)}: " if models > 1 else ""
         few = row["templates"] < FEWEST_TEMPLATES
+        sd = formatted(row["sd"], measure.form.lstrip("+"))
         apart = (
             f"interval: needs {FEWEST_TEMPLATES} templates"
             if few
-            else f"standard deviation between templates {formatted(row['sd'], measure.form)}"
+            else f"standard deviation between templates {sd}"
         )
         yield Finding(
             text=f"{of_model}{name}, mean over templates{where}", value=row["value"],

@@ -123,14 +123,23 @@ def test_banks_are_compared_by_all_questions_and_then_by_category(tmp_path: Path
     table = study.tables["metrics"].filter(metric="accuracy")
     assert table["group"].to_list() == [
         f"{context} contexts{group}"
-        for group in ("", " Age", " Religion")
+        for group in ("", ", Age", ", Religion")
         for context in ("ambiguous", "disambiguated")
     ]
     assert list(table.select("a", "b").row(0)) == pytest.approx(values)
     assert table["difference"][0] == pytest.approx(values[1] - values[0])
-    named = [f.text for f in study.findings if f.text.startswith("bbq, Accuracy: largest change")]
-    assert len(named) == 2
-    assert named[1].startswith("bbq, Accuracy: largest change of a group, toy at step 8, ")
+    named = [f for f in study.findings if f.text.startswith("bbq, Accuracy: largest of ")]
+    texts = ("2 changes, toy at step 8, ", "4 changes of groups, toy at step 8, ")
+    for finding, text in zip(named, texts, strict=True):
+        assert finding.text.startswith(f"bbq, Accuracy: largest of {text}")
+    assert [finding.n for finding in named] == ["48 items", "24 items"]
+
+
+def test_templates_over_which_intervals_are_have_no_table_of_their_own(tmp_path: Path) -> None:
+    """A mean over templates would leave out those without an answer about people."""
+    study = analyze_bbq(make_bank(tmp_path / "a"))
+    assert "templates" not in study.tables
+    assert not any("mean over templates" in finding.text for finding in study.findings)
 
 
 def bank_rows(path: Path) -> pl.DataFrame:

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -56,6 +57,7 @@ def has_room(bank: Bank) -> bool:
 
 
 def main(path: str, megabytes: str = "") -> None:
+    os.fsync = lambda fd: None  # the filtered bank need not survive a power cut
     threading.stack_size(2**20)  # the limit counts the stacks of threads as data, else 8 MB each
     with tempfile.TemporaryDirectory() as folder:  # what is imported and started by the first use
         small = Bank.create(Path(folder) / "b")

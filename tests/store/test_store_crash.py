@@ -1,6 +1,7 @@
 """Writers in real processes: killed, racing, many at once."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ def output(work: str, *arguments: object) -> str:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.support.bank_writers", work, *map(str, arguments)],
         cwd=ROOT,
+        env=os.environ | {"POLARS_MAX_THREADS": "1"},  # every forked process starts them anew
         capture_output=True,
         text=True,
         timeout=3600,

@@ -1,19 +1,18 @@
 """Expected scores of the prompt sets of banks, for each model: missing ones are counted."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from logitbank.store import Bank, Deposit
-from logitbank.store.format.schema import PROMPTS_SCHEMA, CheckpointId
+from logitbank.store.format.schema import PROMPTS_SCHEMA
 from logitbank.store.read.missing_scores import without_scores
 from logitbank.store.tables.prompt_tables import linked_query_sets
 from logitbank.store.tables.query_tables import query_set_tokenizer
 from logitbank.wording import counted
 
-_SCORE = ("prompt_id", "order_seed", "piece")
 Where = tuple[str, frozenset[str]]
 """A column of prompts, and the texts that it may have."""
 
@@ -127,35 +126,3 @@ def exclusion_notes(sets: Collection[SetDeposits]) -> tuple[str, ...]:
             " another bank."
         )
     return tuple(notes)
-
-
-def partial_notes(sets: Iterable[SetDeposits]) -> tuple[str, ...]:
-    """A note about checkpoints without scores of some prompts, for analyses that do not count them.
-
-    Expected are the scores that the prompt set contains for the model.
-    """
-    incomplete: dict[str, None] = {}
-    for bank, name, deposits in sets:
-        by_checkpoint: dict[CheckpointId, list[Deposit]] = {}
-        for deposit in deposits:
-            by_checkpoint.setdefault(deposit.checkpoint, []).append(deposit)
-        rows = bank.prompts(name).select("query_set", "row", *_SCORE).unique().collect()
-        expected = expected_rows([bank], name, _SCORE)
-        number = dict(expected.group_by("model").len().iter_rows())
-        for checkpoint, own in by_checkpoint.items():
-            present = pl.concat([_committed(rows, deposit) for deposit in own]).n_unique()
-            if 0 < present < number[checkpoint.model]:
-                incomplete[str(checkpoint)] = None
-    if not incomplete:
-        return ()
-    checkpoints = f"{counted(len(incomplete), 'checkpoint')} ({', '.join(incomplete)})"
-    return (f"Missing: some prompts at {checkpoints}. The numbers are over the others.",)
-
-
-def _committed(rows: pl.DataFrame, deposit: Deposit) -> pl.DataFrame:
-    """The scores of a prompt set that are in committed rows of a deposit."""
-    rows = rows.filter(pl.col("query_set") == deposit.query_set)
-    if not deposit.complete:
-        block = pl.col("row") // deposit.layout.block_rows
-        rows = rows.filter(block.is_in(sorted(deposit.committed())))
-    return rows.select(_SCORE).unique()

@@ -43,7 +43,6 @@ from logitbank.analysis.frames.expected import (
     chosen_rows,
     exclusion_notes,
     expected_rows,
-    partial_notes,
 )
 from logitbank.analysis.frames.prompt_sums import PromptSums, sum_prompts
 from logitbank.errors import AbsentError, UsageError
@@ -175,13 +174,6 @@ class Scores:
     def excluded(self) -> tuple[str, ...]:
         """Notes about chosen checkpoints that have no score of a prompt set."""
         return exclusion_notes(self.deposits())
-
-    def incomplete(self) -> tuple[str, ...]:
-        """A note about chosen checkpoints without scores of some prompts.
-
-        It is for analyses that do not count them.
-        """
-        return partial_notes(self.deposits())
 
     def holding(self) -> Iterator[tuple[Bank, list[Deposit]]]:
         """The banks with scores of the prompt set, and their deposits of it.

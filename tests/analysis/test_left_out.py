@@ -3,12 +3,11 @@
 import shutil
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import logitbank
 from logitbank.errors import AbsentError, BankError
-from logitbank.store import Bank, CheckpointId, Query, QuerySet, verify
+from logitbank.store import Bank, CheckpointId, verify
 from tests.support import unqover_cases
 from tests.support.evaluation_banks import add_lambada, add_winobias
 from tests.support.small_banks import logits, new_bank, spec
@@ -81,33 +80,6 @@ def test_tradeoff_names_the_missing_side(tmp_path: Path) -> None:
     _, alone = (text for text in study.summary if "not used" in text)
     assert alone.startswith("1 checkpoint has ")
     assert "but no LAMBADA accuracy" in alone
-
-
-def test_tradeoff_names_a_checkpoint_with_part_of_the_prompts(tmp_path: Path) -> None:
-    """Three further examples are asked of each; none is scored."""
-    bank = Bank.create(tmp_path / "b")
-    add_lambada(bank, {8: 20, 16: 22})
-    add_winobias(bank, steps=(8, 16), skew_from=16)
-    assert logitbank.tradeoff(bank).missing == ()
-    more = bank.prompts("lambada").collect()
-    tokenizer = bank.query_set(more["query_set"][0]).tokenizer
-    queries = QuerySet(tokenizer, tuple(Query((i, 7), 1) for i in range(3)))
-    bank.add_query_set(queries)
-    three = more.filter(row=0, option=more["option"][0]).head(1)
-    rows = [
-        three.with_columns(
-            prompt_id=pl.lit(f"new-{i}"),
-            query_set=pl.lit(queries.name),
-            row=pl.lit(i, pl.Int32),
-        )
-        for i in range(3)
-    ]
-    bank.add_prompts("lambada", pl.concat(rows))
-    said = logitbank.tradeoff(bank).missing
-    assert said == (
-        "Missing: some prompts at 2 checkpoints (toy step 8, toy step 16). The numbers are over the"
-        " others.",
-    )
 
 
 def test_what_filters_are_compared_on_and_has_no_row_is_named(tmp_path: Path) -> None:

@@ -110,6 +110,24 @@ def test_sentences_and_orders_of_stereotype_accuracy_that_no_checkpoint_has(bank
     ]  # fmt: skip
 
 
+def test_what_both_sides_of_a_tradeoff_lack(bank: Bank) -> None:
+    add_lambada(bank, {8: 20, 16: 22})
+    add_winobias(bank, steps=(8, 16), skew_from=16)
+    assert logitbank.tradeoff(bank).missing == ()
+    add_again(bank, "lambada", pl.col("prompt_id") < "l03", prompt_id=new("prompt_id"))
+    add_again(bank, "winobias", order_seed=pl.lit(1, pl.Int32))
+    study = logitbank.tradeoff(bank)
+    gendered = bank.prompts("winobias").filter(pl.col("answer") != "not specified").collect()
+    assert gendered["prompt_id"].n_unique() == 24
+    assert study.missing == (
+        "toy, LAMBADA accuracy: Missing: 6 examples at 2 checkpoints. The numbers are over the "
+        "others.",
+        "toy, Gender gap Δ: Missing: 48 scores at 2 checkpoints. The numbers are over the others.",
+    )
+    rows = study.tables["measures"].filter(pl.col("measure").is_in(["performance", "delta"]))
+    assert rows.select("step", "missing").rows() == [(8, 3), (8, 24), (16, 3), (16, 24)]
+
+
 def test_a_checkpoint_without_one_of_two_orders_has_no_sa_and_its_row_says_so() -> None:
     half = sa_frame(SENTENCES, step=1).filter(pl.col("order") == "he")
     whole = sa_frame(SENTENCES)

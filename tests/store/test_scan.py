@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 import logitbank
-from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, DamagedError, SuiteError, UsageError
 from logitbank.store import Bank, CheckpointId, Deposit, Query, QuerySet, rescore
 from logitbank.store.format.schema import PROMPTS_SCHEMA
@@ -399,5 +398,5 @@ def test_analyses_count_each_prompt_once(grown: Bank) -> None:
     for name in ("accuracy", "top1_probability"):
         table = measures.filter(measure=name)
         assert table.sort("step").select("step", "items").rows() == [(0, 3), (1, 5), (2, 5)]
-    (sentence,) = Scores([grown], ("mine",)).incomplete()
-    assert "m step 0" in sentence
+    (sentence,) = logitbank.options(grown).missing
+    assert "Missing: 2 prompts at 1 checkpoint" in sentence

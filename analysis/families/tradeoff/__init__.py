@@ -77,6 +77,7 @@ def tradeoff(
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.gender_answers import read_winobias
     from logitbank.analysis.frames.reader import ScanCache, Scores
+    from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     in_banks = [name for name in performance if name.startswith("lm-eval:")]
@@ -111,9 +112,17 @@ def tradeoff(
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,
     )
-    scores = Scores(opened, tuple(read), models)
+    missing = [
+        note
+        for measure in result.shown[:2]
+        for note in missing_sentences(
+            result.measures.filter(measure=measure.key).with_columns(of=pl.lit(measure.text)),
+            measure.item or FAMILY.item,
+            "of",
+        )
+    ]
     return make_study(
-        FAMILY, result, scores, missing=scores.incomplete(),
+        FAMILY, result, Scores(opened, tuple(read), models), missing=missing,
         files=[pl.DataFrame({"file": [path.name]}) for _, path in files],
     )  # fmt: skip
 

@@ -330,7 +330,7 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
     ]
     names = ["model", "run", "step", "prompt_id", "sentence_id", "order", "option", "is_answer"]
     table = pl.DataFrame(rows, names, orient="row").with_columns(
-        logprob=-pl.Series(rng.uniform(1, 9, len(rows))), type=2
+        logprob=-pl.Series(rng.uniform(1, 9, len(rows))), type=2, piece=0
     )
     parts = [table.filter(step=step).lazy() for step in (2, 0, 1)]
     none = table.filter(step=99).lazy()
@@ -342,7 +342,7 @@ def test_stereotype_accuracy_of_several_frames_is_that_of_one() -> None:
     for name, whole in one.items():
         assert several[name].equals(whole, null_equal=True), name
         assert again[name].equals(whole, null_equal=True), name
-    with pytest.raises(BankError, match="no score of pronouns"):
+    with pytest.raises(BankError, match="no score for stereotype-accuracy"):
         stereotype_metric(scores_of(none, none, expected=table))
 
 

@@ -43,7 +43,7 @@ def test_orders_are_averaged_before_pronouns_are_compared() -> None:
 def test_types_and_checkpoints_are_kept_apart() -> None:
     frame = pl.concat(
         [
-            sa_frame({"a": SENTENCES["a"]}, kind=1),
+            sa_frame({"a": SENTENCES["a"]}, kind=1).with_columns(pl.col("prompt_id") + "-1"),
             sa_frame({"a": SENTENCES["b"]}, kind=2),
             sa_frame({"a": SENTENCES["c"]}, step=None),
         ]
@@ -97,9 +97,12 @@ ONE_ORDER = (pl.col("prompt_id") != "b-he") | (pl.col("option") == "he")
     ("frame", "message"),
     [
         (sa_frame(SENTENCES).drop("order"), "order_seed"),
-        (sa_frame(SENTENCES).clear(), "no score of pronouns"),
+        (sa_frame(SENTENCES).clear(), "no score for stereotype-accuracy"),
         (sa_frame(SENTENCES).filter(ONE_ORDER), "'b-he'.*toy main step 0.*1 such"),
-        (sa_frame(SENTENCES).with_columns(logprob=float("nan")), "'a-he'.*8 such"),
+        (
+            sa_frame(SENTENCES).with_columns(logprob=float("nan")),
+            "'a-he'.*nan at toy main step 0.*16 such",
+        ),
     ],
 )
 def test_frames_that_do_not_fit_are_refused(frame: pl.DataFrame, message: str) -> None:

@@ -20,7 +20,7 @@ def sa_frame(sentences: dict[str, Scores], *, step: int | None = 0, kind: int = 
         {
             "model": "toy", "run": "main", "step": step, "prompt_id": f"{name}-{first}",
             "sentence_id": name, "order": first, "type": kind, "option": pronoun, "answer": "he",
-            "is_answer": pronoun == "he", "logprob": value,
+            "is_answer": pronoun == "he", "piece": 0, "logprob": value,
         }
         for name, orders in sentences.items()
         for first, values in zip(("he", "she"), orders, strict=True)

@@ -5,7 +5,6 @@ Two quantities, each under its own name: `sa` compares pronouns after a question
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import polars as pl
 
@@ -22,7 +21,6 @@ from logitbank.analysis.families.stereotype.tables import (
     shares_of,
     with_extremes,
 )
-from logitbank.analysis.frames.batches import TOKEN_ROWS
 from logitbank.analysis.frames.gender_answers import GENDER_COLUMNS, preferences, read_winobias
 from logitbank.analysis.frames.items import Items, gather_items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
@@ -117,11 +115,9 @@ def _pronoun_shares(scores: Scores) -> Shares:
     """The shares of `sa`, made once in a report."""
 
     def read() -> Shares:
-        sentence = ["model", pl.col("type").cast(pl.Int64, strict=False), "sentence_id"]
-        rows = scores.expected_rows(PRONOUNS)
-        expected = rows.group_by(sentence).agg(most=pl.col("order").n_unique())
-        hits = scores.map_frames(partial(pronoun_hits, expected=expected), rows=TOKEN_ROWS)
-        return shares_of(pl.concat(hits), expected, kind="sa")
+        columns = (*PRONOUNS, "is_answer")
+        hits = scores.map_prompts(pronoun_hits, *columns, family=FAMILY.example, by=("option",))
+        return shares_of(pl.concat(hits), kind="sa")
 
     return scores.cached("stereotype", read)
 
@@ -135,7 +131,7 @@ def _gender_shares(scores: Scores) -> Shares | None:
     sentence = ["model", pl.lit(TYPE, pl.Int64).alias("type"), pl.col("prompt_id")]
     expected = asked.group_by(sentence).agg(most=pl.col("order_seed").n_unique())
     expected = expected.rename({"prompt_id": "sentence_id"})
-    return shares_of(gender_hits(items), expected, kind="sa_gender")
+    return shares_of(gender_hits(items, expected), kind="sa_gender")
 
 
 def read_items(scores: Scores) -> Items:

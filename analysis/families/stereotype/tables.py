@@ -1,8 +1,9 @@
 """Shares of sentences in which a model prefers the pronoun, or the gender, of the stereotype.
 
-The tables that `shares_of` takes have one row per checkpoint and sentence: `hit`, 1 if the
+The tables that `shares_of` takes have one row per checkpoint and expected sentence: `hit`, 1 if the
 stereotype is preferred, ½ for a tie, else 0, null without a score of each order where these are
-averaged first; `tied`; `orders`, how many it has; and `sd`, the deviation between option orders.
+averaged first; `tied`; `orders`, how many it has, and the `most` that it can have; and `sd`, the
+deviation between option orders.
 """
 
 from typing import NamedTuple
@@ -11,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from logitbank.analysis.families.stereotype import ACCURACY
-from logitbank.analysis.frames.batches import CHECKPOINTS, NoRowsError
+from logitbank.analysis.frames.batches import CHECKPOINTS
 from logitbank.analysis.frames.items import Items, gather_items
-from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA, FIX_NOT_FINITE
+from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA, PromptSums
 from logitbank.analysis.stats.summary import summarise
 from logitbank.errors import BankError
 from logitbank.wording import checkpoint_name
@@ -45,14 +46,8 @@ class Shares(NamedTuple):
     """Rows of `COUNTS`."""
 
 
-def shares_of(hits: pl.DataFrame, expected: pl.DataFrame, *, kind: str) -> Shares:
-    """Sentences at all checkpoints, and how many have which orders.
-
-    `expected` has model, type, sentence_id and `most`, the number of orders. A checkpoint has a row
-    for each type of its model.
-    """
-    begun = hits.select(CHECKPOINT).unique().join(expected, on="model")
-    rows = begun.join(hits, on=SENTENCE, how="left", nulls_equal=True)
+def shares_of(rows: pl.DataFrame, *, kind: str) -> Shares:
+    """Sentences at all checkpoints, and how many have which orders."""
     rows = rows.with_columns(kind=pl.lit(kind))
     known = pl.col("hit").is_not_null()
     counts = rows.group_by(*CHECKPOINT, "type", "kind").agg(
@@ -67,67 +62,48 @@ def shares_of(hits: pl.DataFrame, expected: pl.DataFrame, *, kind: str) -> Share
     return Shares(kind, gather_items([items]), counts.select(columns))
 
 
-def pronoun_hits(rows: pl.LazyFrame, expected: pl.DataFrame) -> pl.DataFrame:
+def pronoun_hits(pronouns: PromptSums) -> pl.DataFrame:
     """Whether the original pronoun has the greater mean score over both orders.
 
     Raises
     ------
     BankError
-        No rows, a score that is not finite, or a prompt with another number of options.
+        A prompt has another number of options.
     """
-    key = [*SENTENCE, "order"]
-    score = pl.col("logprob").cast(pl.Float64)
-    answer = pl.col("is_answer").fill_null(False)
+    score, answer = pl.col("logprob"), pl.col("is_answer").fill_null(False)
     prompts = (
-        rows.with_columns(
-            pl.col("model", "run", "prompt_id", "sentence_id", "order").cast(pl.String),
-            pl.col("type").cast(pl.Int64, strict=False),
+        pronouns.all_rows.with_columns(
+            pl.col("sentence_id").cast(pl.String), pl.col("type").cast(pl.Int64, strict=False)
         )
-        .group_by(key)
+        .group_by(*SENTENCE, "order", maintain_order=True)
         .agg(
             own=score.filter(answer).sum(),
             other=score.filter(~answer).sum(),
-            answers=answer.sum(),
-            options=pl.len(),
-            finite=score.is_finite().fill_null(False).all(),
+            scored=score.is_not_null().all(),
+            two=(pl.len() == 2) & (answer.sum() == 1),
             prompt_id=pl.col("prompt_id").min(),
         )
-        .sort(key, nulls_last=True)
-        .collect()
     )
-    if prompts.is_empty():
-        raise NoRowsError("There is no score of pronouns to compare. Extract their prompts first.")
-    two = (pl.col("options") == 2) & (pl.col("answers") == 1)
-    _refuse(
-        prompts.filter(~two), "does not have two options, one of them the answer. Name one prompt "
-        "set with both options of each prompt.",
-    )  # fmt: skip
-    _refuse(prompts.filter(~pl.col("finite")), f"has a score that is not finite. {FIX_NOT_FINITE}")
-    means = prompts.group_by(SENTENCE, maintain_order=True).agg(
-        pl.col("own", "other").mean(), orders=pl.len()
-    )
-    known = means.join(expected, on=["model", "type", "sentence_id"], maintain_order="left")
-    own, other = pl.col("own"), pl.col("other")
-    hit = pl.when(own == other).then(0.5).otherwise((own > other).cast(pl.Float64))
-    return known.select(
-        *SENTENCE, "orders", hit=pl.when(pl.col("orders") == pl.col("most")).then(hit),
-        tied=(own == other).cast(pl.UInt32), sd=pl.lit(None, pl.Float64),
-    )  # fmt: skip
-
-
-def _refuse(prompts: pl.DataFrame, problem: str) -> None:
-    if len(prompts):
-        row = prompts.row(0, named=True)
+    if len(wrong := prompts.filter(~pl.col("two"))):
+        row = wrong.row(0, named=True)
         raise BankError(
-            f"Prompt {row['prompt_id']!r} of {checkpoint_name(row)} {problem} "
-            f"({len(prompts):,} such prompts)"
+            f"Prompt {row['prompt_id']!r} of {checkpoint_name(row)} does not have two options, one "
+            "of them the answer. Name one prompt set with both options of each prompt. "
+            f"({len(wrong):,} such prompts)"
         )
+    own, other = pl.col("own").mean(), pl.col("other").mean()
+    hit = pl.when(own == other).then(0.5).otherwise((own > other).cast(pl.Float64))
+    return prompts.group_by(SENTENCE, maintain_order=True).agg(
+        hit=pl.when(pl.col("scored").all()).then(hit), tied=(own == other).cast(pl.UInt32),
+        orders=pl.len(), most=pl.len(), sd=pl.lit(None, pl.Float64),
+    )  # fmt: skip
 
 
-def gender_hits(items: Items) -> pl.DataFrame:
+def gender_hits(items: Items, expected: pl.DataFrame) -> pl.DataFrame:
     """Whether the gender of the stereotype is preferred, the mean over the orders that there are.
 
-    `items` are `preferences`; a prompt is its own sentence.
+    `items` are `preferences`; a prompt is its own sentence. `expected` has model, type, sentence_id
+    and `most`.
     """
     parts = list[pl.DataFrame]()
     for start in range(0, len(items.checkpoints), CHECKPOINTS):
@@ -141,7 +117,9 @@ def gender_hits(items: Items) -> pl.DataFrame:
             hit=pl.col("value").mean(), tied=(pl.col("value") == 0.5).sum(), orders=pl.len()
         )
         parts.append(means.join(spread, on=[*CHECKPOINT, "type"], nulls_equal=True))
-    return pl.concat(parts).select(*SENTENCE, "orders", "hit", "tied", "sd")
+    hits = pl.concat(parts)
+    begun = hits.select(CHECKPOINT).unique().join(expected, on="model")
+    return begun.join(hits, on=SENTENCE, how="left", nulls_equal=True)
 
 
 def with_extremes(changes: pl.DataFrame, gap: pl.DataFrame) -> pl.DataFrame:

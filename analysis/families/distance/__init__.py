@@ -53,16 +53,13 @@ def distance(
     Parameters
     ----------
     banks
-        One or several banks, analysed together: folders, URLs, or open banks. Their checkpoints
-        keep full rows (`--keep full` or `hidden`).
+        As for `logitbank.fairness`. Their checkpoints keep full rows (`--keep full` or `hidden`).
     prompts
         Name of the prompt set, if there are several.
-    models
-        Only these models.
-    cache
-        What the analyses of one report share.
     ray
         Address of a Ray cluster whose CPUs do the work: `HOST:PORT`, or `auto`.
+
+    `models` and `cache` are those of `logitbank.fairness`.
 
     Raises
     ------

@@ -55,19 +55,17 @@ def fluctuation(
     Parameters
     ----------
     banks
-        One or several banks, analysed together: folders, URLs, or open banks. Score tables in the
-        published format (.csv or .parquet) may be among them.
+        As for `logitbank.fairness`. Score tables in the published format (.csv or .parquet) may be
+        among them.
     plateaus
         Steps for all models, or texts as `MODEL=500000,760000` for one.
     prompts
         Name of the banks' prompt set; by default `professions`, or the only one with its columns.
-    models
-        Only these models.
     frequencies, corpus_sizes
         Tables for the frequency correlation, as `corpus_frequencies` reads them.
 
-    `docs/metrics.md` documents these tables. Other parameters are those of
-    `logitbank.analysis.fluctuation_metric`.
+    `docs/metrics.md` documents these tables. `models` are those of `logitbank.fairness`, and other
+    parameters those of `logitbank.analysis.fluctuation_metric`.
 
     Raises
     ------

@@ -40,7 +40,7 @@ def gest(
     gold
         GEST's file `gest.csv` with the stereotypes, for score files.
 
-    Other parameters are those of `logitbank.lambada`.
+    `banks` and `models` are those of `logitbank.fairness`.
 
     Raises
     ------

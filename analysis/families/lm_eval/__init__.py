@@ -37,14 +37,8 @@ def lm_eval(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of prompt sets; by default all that `lm-eval:…` has made.
-    models
-        Only these models.
-    cache
-        What the analyses of one report share.
     include
         Folder with tasks of your own, as in `extract`, whose Python functions run. By default that
         of the environment variable `LOGITBANK_TASKS`.
@@ -52,6 +46,8 @@ def lm_eval(
         Resamples for standard errors of metrics without a formula, such as perplexities.
     save_results
         Folder for the results and samples that the harness writes for a model.
+
+    `banks`, `models` and `cache` are those of `logitbank.fairness`.
 
     Raises
     ------

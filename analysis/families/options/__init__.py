@@ -37,12 +37,8 @@ def options(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of prompt sets, or one; all of the banks if None.
-    models
-        Only these models.
     score
         What options of several tokens are compared by: the `sum` of their log-probabilities, or
         that sum divided by `token` or `character`.
@@ -53,6 +49,8 @@ def options(
         Column of the prompts with 2 to 12 values. Each is a `group` of the measures, and the
         differences of groups are measures, with an interval and the change from the first
         checkpoint: of two groups that of one from the other, of more from the mean of the others.
+
+    `banks` and `models` are those of `logitbank.fairness`.
 
     Raises
     ------

@@ -55,7 +55,7 @@ def pairs(
     group_by
         Column of the prompts whose values are the groups.
 
-    Other parameters are those of `logitbank.lambada`.
+    `banks`, `models` and `cache` are those of `logitbank.fairness`.
 
     Raises
     ------

@@ -45,12 +45,8 @@ def stereoset(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of prompt sets in the banks; by default all that begin with `stereoset`.
-    models
-        Only these models of the banks.
     steps
         Only these training steps of the banks, as `--steps` takes them.
     predictions
@@ -59,6 +55,8 @@ def stereoset(
         File with the labels in StereoSet's format, for prediction files: PATH or LANGUAGE=PATH.
     score
         One or several rules by which tokens become a score; each has results of its own.
+
+    `banks` and `models` are those of `logitbank.fairness`.
 
     Raises
     ------

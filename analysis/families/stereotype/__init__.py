@@ -35,17 +35,13 @@ def stereotype(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of a prompt set about pronouns, of WinoBias, or of both; by default
         `stereotype-accuracy` and `winobias`, if a bank has them.
-    models
-        Only these models.
-    cache
-        What the analyses of one report share.
     bootstrap
         Number of resamples of the sentences, for the change points of the gender gap.
+
+    `banks`, `models` and `cache` are those of `logitbank.fairness`.
 
     Raises
     ------

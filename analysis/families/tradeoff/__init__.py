@@ -43,14 +43,8 @@ def tradeoff(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of two prompt sets: that of LAMBADA and that of WinoBias.
-    models
-        Only these models.
-    cache
-        What the analyses of one report share.
     performance
         A prompt set `lm-eval:NAME` of the banks; or result files of lm-evaluation-harness, or
         their folders, as a path or MODEL=PATH with the model's name in the banks. Of files, the
@@ -58,8 +52,8 @@ def tradeoff(
     max_accuracy_loss, pair
         As for `logitbank.analysis.tradeoff_metric`.
 
-    The gap is that of `logitbank.fairness`. `logitbank.analysis.tradeoff_metric` compares curves of
-    other measures.
+    `banks`, `models` and `cache` are those of `logitbank.fairness`, and so is the gap.
+    `logitbank.analysis.tradeoff_metric` compares curves of other measures.
 
     Raises
     ------

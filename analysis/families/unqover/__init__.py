@@ -29,14 +29,11 @@ def unqover(
 
     Parameters
     ----------
-    banks
-        One or several banks, analysed together: folders, URLs, or open banks.
     prompts
         Names of prompt sets; by default all that begin with `unqover-` and have been scored.
-    models
-        Only these models.
 
-    Other parameters are those of `logitbank.analysis.unqover_metric`.
+    `banks` and `models` are those of `logitbank.fairness`, and the others those of
+    `logitbank.analysis.unqover_metric`.
 
     Raises
     ------

@@ -68,13 +68,11 @@ def distance(
     """
     from logitbank.analysis.families.distance.metric import distance_metric
     from logitbank.analysis.frames.reader import read_scores
-    from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache, rows=True)
     result = distance_metric(scores, ray=ray)
-    missing = missing_sentences(result.measures.filter(measure="entropy"), "item")
-    return make_study(FAMILY, result, scores, missing=missing)
+    return make_study(FAMILY, result, scores)
 
 
 FAMILY = Family(

@@ -32,7 +32,7 @@ FLOOR = 1e-12
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
 
 
-class Answers(NamedTuple):
+class FilteredAnswers(NamedTuple):
     """Probabilities of instances after a filter."""
 
     shares: np.ndarray
@@ -52,7 +52,7 @@ class Answers(NamedTuple):
         return bias(self.probabilities)
 
 
-def answers(data: Instances, filter_: Filter | None) -> Answers:
+def answers(data: Instances, filter_: Filter | None) -> FilteredAnswers:
     """Probabilities of the subjects after a filter; None is no filter."""
     filter_ = filter_ or Filter.identity(data.k)
     shares = filter_.shares(data.columns)
@@ -63,11 +63,11 @@ def answers(data: Instances, filter_: Filter | None) -> Answers:
         index = np.where(likelier > share, other, index)
         share = np.maximum(share, likelier)
     if filter_.mode == "truncate":
-        return Answers(shares, 1.0, index, share, share)
+        return FilteredAnswers(shares, 1.0, index, share, share)
     probabilities = share * data.mass
     share = share * (probabilities >= data.rest)
     kept = np.maximum(probabilities, data.rest)
-    return Answers(shares, data.mass, index, share, kept)
+    return FilteredAnswers(shares, data.mass, index, share, kept)
 
 
 def bias(probabilities: np.ndarray) -> np.ndarray:
@@ -122,13 +122,13 @@ def loss(data: Instances, filter_: Filter, objective: Objective) -> Loss:
     return Loss(value, *_through(slope, data, answered))
 
 
-def _direct(answered: Answers) -> tuple[float, np.ndarray]:
+def _direct(answered: FilteredAnswers) -> tuple[float, np.ndarray]:
     c = answered.bias
     slope = (np.sign(c) / (4 * len(c)))[:, None, None] * SIGNS[None, :, None]
     return float(np.abs(c).mean()), slope * np.array([1.0, -1.0])
 
 
-def _published(answered: Answers) -> tuple[float, np.ndarray]:
+def _published(answered: FilteredAnswers) -> tuple[float, np.ndarray]:
     probabilities, number = answered.probabilities, len(answered.probabilities)
     reward = -np.abs(answered.bias)
     sums = probabilities.sum(axis=1, keepdims=True)
@@ -149,7 +149,7 @@ def _published(answered: Answers) -> tuple[float, np.ndarray]:
 
 
 def _through(
-    slope: np.ndarray, data: Instances, answered: Answers
+    slope: np.ndarray, data: Instances, answered: FilteredAnswers
 ) -> tuple[np.ndarray, np.ndarray]:
     """From ∂L/∂P (n, 4, 2) to the parameters; a subject outside the k has no gradient."""
     moved = slope * answered.scale * answered.share

@@ -13,11 +13,11 @@ from logitbank.analysis.families.fairness import DELTA as GAP
 from logitbank.analysis.families.tradeoff import FAMILY, PERFORMANCE
 from logitbank.analysis.families.tradeoff.metric import (
     TradeOff,
-    frame_curve,
+    frame_quantity,
     trade_off,
     tradeoff_metric,
 )
-from logitbank.analysis.families.tradeoff.tables import PAIR, SMALLEST, Curve
+from logitbank.analysis.families.tradeoff.tables import PAIR, SMALLEST, Quantity
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.items import array_items
 from logitbank.errors import UsageError
@@ -188,9 +188,9 @@ def test_a_change_of_items_is_paired_and_a_ratio_has_the_error_of_its_logarithm(
     keys = pl.DataFrame({"model": "m", "run": "main", "step": [1000, 2000]})
     male = np.zeros(30)
     values = np.array([[*(sentences / 2 + own), *male], [*sentences, *male]])
-    gap = Curve.of_items(array_items(keys, axes, values), GAP)
+    gap = Quantity.of_items(array_items(keys, axes, values), GAP)
     able = side([0.5, 0.5], steps=[1000, 2000], stderr=math.nan, low=0.0, high=1.0)
-    performance = frame_curve(able, PERFORMANCE, "acc")
+    performance = frame_quantity(able, PERFORMANCE, "acc")
     row = pair_of(
         trade_off(performance, gap, gap_name="gap", max_accuracy_loss=2, pair=(2000, 1000))
     )

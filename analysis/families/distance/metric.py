@@ -51,7 +51,7 @@ OTHER = ("other_model", "other_run")
 MAP = {**CHECKPOINT_SCHEMA, "other_step": pl.Int64, "kl": pl.Float64, "contexts": pl.Int64}
 
 
-class Row(NamedTuple):
+class Distributions(NamedTuple):
     """Distributions of some rows."""
 
     values: np.ndarray
@@ -77,8 +77,8 @@ def dot(a: Floats, b: Floats) -> float:
 
 
 def distributions(
-    values: np.ndarray, references: Sequence[Row] = (), *, p: Floats | None = None
-) -> tuple[Row, Floats]:
+    values: np.ndarray, references: Sequence[Distributions] = (), *, p: Floats | None = None
+) -> tuple[Distributions, Floats]:
     """Distributions of stored log-probabilities (q, v), and their `DISTANCES` from references.
 
     Rows are renormalised in float64. The distances are (q, r, m); Kullback–Leibler is from the
@@ -88,31 +88,31 @@ def distributions(
     ln p = value − ln t, and the entropy of the mean of p and q is ln 2 − ½ Σ (p + q) ln(p + q).
     """
     size = len(values)
-    row = Row(
+    found = Distributions(
         values, np.empty(size), np.empty(values.shape) if p is None else p, np.empty(size),
         values.argmax(axis=1),
     )  # fmt: skip
-    found = np.empty((size, len(references), len(DISTANCES)))
+    distances = np.empty((size, len(references), len(DISTANCES)))
     logs, work, more = np.empty((3, values.shape[1]))
     for at in range(size):  # a row at a time stays in the processor's cache
         read_logs(values[at], into=logs)
-        q = np.exp(logs, out=row.p[at])
+        q = np.exp(logs, out=found.p[at])
         total = q.sum()
         q *= 1 / total
-        row.log_total[at] = log_total = np.log(total)
-        row.entropy[at] = entropy = log_total - dot(q, logs)
+        found.log_total[at] = log_total = np.log(total)
+        found.entropy[at] = entropy = log_total - dot(q, logs)
         for to, reference in enumerate(references):
             p = reference.p[at]
             both = np.add(p, q, out=work)
             of_mean = LN_2 - dot(both, np.log(both, out=more)) / 2
-            found[at, to] = (
+            distances[at, to] = (
                 of_mean - (reference.entropy[at] + entropy) / 2,
                 log_total - dot(p, logs) - reference.entropy[at],
                 np.maximum(p, q, out=work).sum() - 1,
-                row.top[at] == reference.top[at],
+                found.top[at] == reference.top[at],
             )
-    found[found < ROUNDING] = 0
-    return row, found
+    distances[distances < ROUNDING] = 0
+    return found, distances
 
 
 def read_logs(values: np.ndarray, *, into: Floats) -> None:
@@ -129,7 +129,7 @@ def along(values: Iterator[np.ndarray]) -> Floats:
     from its predecessor.
     """
     last, _ = distributions(next(values))
-    previous: Row | None = None
+    previous: Distributions | None = None
     spare: Floats | None = None
     found = []
     for array in values:
@@ -144,7 +144,7 @@ def along(values: Iterator[np.ndarray]) -> Floats:
 
 def between(values: Iterator[np.ndarray]) -> Floats:
     """(q, pairs, m): symmetric distances of all pairs; KL is the mean of both directions."""
-    rows = list[Row]()
+    rows = list[Distributions]()
     found = dict[tuple[int, int], Floats]()
     for number, array in enumerate(values):
         row, distances = distributions(array, rows)
@@ -156,7 +156,7 @@ def between(values: Iterator[np.ndarray]) -> Floats:
     return np.stack([found[pair] for pair in combinations(range(len(rows)), 2)], axis=1)
 
 
-def _divergence(reference: Row, row: Row) -> Floats:
+def _divergence(reference: Distributions, row: Distributions) -> Floats:
     """(q,) Kullback–Leibler divergence of a row from a reference."""
     logs = np.empty(row.values.shape[1])
     found = np.empty(len(row.values))

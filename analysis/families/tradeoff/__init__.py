@@ -67,7 +67,7 @@ def tradeoff(
     from logitbank.analysis.families.lambada.metric import read_items
     from logitbank.analysis.families.lm_eval.metric import ANY, task_items
     from logitbank.analysis.families.tradeoff import metric as sources
-    from logitbank.analysis.families.tradeoff.tables import Curve
+    from logitbank.analysis.families.tradeoff.tables import Quantity
     from logitbank.analysis.frames.banks import open_banks
     from logitbank.analysis.frames.gender_answers import read_winobias
     from logitbank.analysis.frames.reader import ScanCache, Scores
@@ -96,12 +96,12 @@ def tradeoff(
         items = task_items(able_source)
         text = sources.metric_name(able_prompts, items.axes["metric"][0])
         measure = replace(PERFORMANCE, text=text, item="document", plus=ANY.plus, share=ANY.share)
-        able = Curve.of_items(items.pooled("metric"), measure)
+        able = Quantity.of_items(items.pooled("metric"), measure)
     else:
-        able = Curve.of_items(read_items(able_source), measure)
+        able = Quantity.of_items(read_items(able_source), measure)
     result = sources.trade_off(
         able,
-        Curve.of_items(read_winobias(gap_source).items, DELTA, *JSD_P),
+        Quantity.of_items(read_winobias(gap_source).items, DELTA, *JSD_P),
         gap_name="gap |Δ|, JSD-P scaled",
         max_accuracy_loss=max_accuracy_loss,
         pair=pair,

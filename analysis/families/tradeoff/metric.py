@@ -13,7 +13,7 @@ import polars as pl
 from logitbank.analysis.families.fairness import DELTA
 from logitbank.analysis.families.tradeoff import FAMILY, PERFORMANCE
 from logitbank.analysis.families.tradeoff.tables import (
-    Curve,
+    Quantity,
     common_rows,
     curve_table,
     pair_table,
@@ -51,7 +51,7 @@ def result_files(sources: Sequence[str | Path]) -> list[tuple[str, Path]]:
     return files
 
 
-def performance_files(files: Sequence[tuple[str, Path]]) -> Curve:
+def performance_files(files: Sequence[tuple[str, Path]]) -> Quantity:
     """The performance curve of models in result files of lm-evaluation-harness.
 
     It is the accuracy of LAMBADA, else that of the only task of all files. Without an accuracy, it
@@ -84,7 +84,7 @@ def performance_files(files: Sequence[tuple[str, Path]]) -> Curve:
             "checkpoints), and others have one. Leave it out."
         )
     measure = replace(PERFORMANCE, text=metric_name(task, metric))
-    return frame_curve(of_metric, measure, f"performance ({metric})")
+    return frame_quantity(of_metric, measure, f"performance ({metric})")
 
 
 def metric_name(task: str, metric: str) -> str:
@@ -178,20 +178,20 @@ def tradeoff_metric(
     >>> found.pairs.select("choice", "before", "after", changes).rows()
     [('pair', 32, 16, 93.2, -2.0), ('smallest gap', 32, 16, 93.2, -2.0)]
     """
-    able = frame_curve(performance, replace(PERFORMANCE, text=metric), f"performance ({metric})")
-    fair = frame_curve(gap, replace(DELTA, text=gap_name), gap_name)
+    able = frame_quantity(performance, replace(PERFORMANCE, text=metric), f"performance ({metric})")
+    fair = frame_quantity(gap, replace(DELTA, text=gap_name), gap_name)
     return trade_off(able, fair, gap_name=gap_name, max_accuracy_loss=max_accuracy_loss, pair=pair)
 
 
 def trade_off(
-    performance: Curve,
-    gap: Curve,
+    performance: Quantity,
+    gap: Quantity,
     *,
     gap_name: str,
     max_accuracy_loss: float,
     pair: tuple[int, int] | None,
 ) -> TradeOff:
-    """As `tradeoff_metric`, of curves that may have items.
+    """As `tradeoff_metric`, of quantities that may have items.
 
     Between two steps, intervals are then paired over the items of both.
     """
@@ -228,8 +228,8 @@ def trade_off(
     )
 
 
-def frame_curve(frame: pl.DataFrame, measure: Measure, name: str) -> Curve:
-    """The curve of a frame; `run` is `main` if the frame has none.
+def frame_quantity(frame: pl.DataFrame, measure: Measure, name: str) -> Quantity:
+    """The quantity of a frame; `run` is `main` if the frame has none.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def frame_curve(frame: pl.DataFrame, measure: Measure, name: str) -> Curve:
                 "that checkpoint out."
             )
     table = distinct.sort(CHECKPOINT).with_columns(measure=pl.lit(measure.key))
-    return Curve(table, (measure,))
+    return Quantity(table, (measure,))
 
 
 def capital(text: object) -> str:
@@ -286,7 +286,7 @@ def _alone(one: pl.DataFrame, other: pl.DataFrame) -> int:
     return len(common.join(other, on=list(CHECKPOINT), how="anti"))
 
 
-def _named_alike(performance: Curve, gap: Curve) -> Curve:
+def _named_alike(performance: Quantity, gap: Quantity) -> Quantity:
     """The performance of models of the gap, under their names there."""
     able, fair = (sorted(set(side.points["model"])) for side in (performance, gap))
     names = match_models(fair, able, sources=("the gap", "the performance"))

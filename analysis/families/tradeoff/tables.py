@@ -24,7 +24,7 @@ POINTS = View(PERFORMANCE, DELTA)
 """Both numbers of a checkpoint, side by side."""
 
 
-class Curve(NamedTuple):
+class Quantity(NamedTuple):
     """A number at every checkpoint, and the items of which it is a measure, if they are known."""
 
     table: pl.DataFrame
@@ -35,7 +35,7 @@ class Curve(NamedTuple):
     items: Items | None = None
 
     @classmethod
-    def of_items(cls, items: Items, *measures: Measure) -> "Curve":
+    def of_items(cls, items: Items, *measures: Measure) -> "Quantity":
         table = summarise(items, measures).drop_nulls("step")
         return cls(table.filter(pl.col("value").is_not_nan()), measures, items)
 
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
         """The rows of the number itself."""
         return self.table.filter(measure=self.measures[0].key)
 
-    def renamed(self, models: dict[str, str]) -> "Curve":
+    def renamed(self, models: dict[str, str]) -> "Quantity":
         """The curve of these models, under their new names."""
         own = self.table.filter(pl.col("model").is_in([*models]))
         items = self.items and self.items.renamed(models, {})
@@ -72,7 +72,7 @@ class Curve(NamedTuple):
         return with_width(Interval(change - half, change + half))
 
 
-def common_rows(performance: Curve, gap: Curve) -> pl.DataFrame:
+def common_rows(performance: Quantity, gap: Quantity) -> pl.DataFrame:
     """The measures of both curves, at the checkpoints of both."""
     both = performance.points.join(gap.points, on=CHECKPOINT, how="semi")
     columns = summarise(gather_items([]), [])
@@ -105,8 +105,8 @@ def size_interval(low: Floats, high: Floats) -> Interval:
 
 def pair_table(
     curves: pl.DataFrame,
-    performance: Curve,
-    gap: Curve,
+    performance: Quantity,
+    gap: Quantity,
     pair: tuple[int, int] | None,
     max_loss: float,
 ) -> pl.DataFrame:

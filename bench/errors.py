@@ -20,7 +20,7 @@ from logitbank.analysis.families.stereoset import FAMILY as STEREOSET
 from logitbank.analysis.families.tradeoff import PERFORMANCE
 from logitbank.analysis.families.tradeoff.tables import (
     PAIR,
-    Curve,
+    Quantity,
     common_rows,
     curve_table,
     pair_table,
@@ -338,7 +338,7 @@ def tradeoff_coverage(sentences: int) -> Iterator[Rate]:
     runs = [f"{run:05}" for run in range(DATA_SETS)]
     steps = pl.DataFrame({"model": "m", "run": np.repeat(runs, 2), "step": [8, 16] * DATA_SETS})
     gap, able = (
-        Curve.of_items(
+        Quantity.of_items(
             array_items(steps, each, np.stack(ends, 1).reshape(2 * DATA_SETS, -1) * 1.0), measure
         )
         for each, ends, measure in (

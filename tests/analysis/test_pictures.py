@@ -15,12 +15,12 @@ import logitbank
 from docs import gallery
 from logitbank.analysis.charts import chart
 from logitbank.analysis.charts.chart import chart_caption, paper_specs, save_charts
-from logitbank.analysis.charts.draw import draw
 from logitbank.analysis.families import BUILT_IN
 from logitbank.analysis.study import Study
 from logitbank.errors import UsageError
 from logitbank.store import Bank
 from tests.golden import banks
+from tests.support.drawing import draw_here
 from tests.support.evaluation_banks import HITS, add_specified, add_winobias
 from tests.support.fluctuation_cases import professions_bank
 from tests.support.paths import ROOT
@@ -142,7 +142,7 @@ def test_charts_have_their_series_and_scales_and_texts_that_can_be_read(
         for inches in INCHES
         for name, spec in paper_specs(study.charts, inches).items()
     }
-    drawn = draw([("vegalite_to_svg", [spec], {}) for spec in specs.values()])
+    drawn = draw_here([("vegalite_to_svg", [spec], {}) for spec in specs.values()])
     for ((name, inches), spec), svg in zip(specs.items(), drawn, strict=True):
         picture, about = Picture(svg.decode()), f"{case}, {name}, {inches} in"
         assert picture.width == pytest.approx(72 * inches, rel=0.04), about

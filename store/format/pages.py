@@ -24,8 +24,16 @@ class Column(NamedTuple):
     """Bytes of the largest page after decompression."""
 
 
-def columns(path: Path) -> list[Column]:
-    """The columns of a Parquet file.
+class Claims(NamedTuple):
+    """What a Parquet file claims."""
+
+    rows: int
+    """Of the file, or of all its groups together if these are more."""
+    columns: list[Column]
+
+
+def claims(path: Path) -> Claims:
+    """The rows and columns of a Parquet file.
 
     Raises
     ------
@@ -35,7 +43,9 @@ def columns(path: Path) -> list[Column]:
     found: dict[str, Column] = {}
     size = path.stat().st_size
     with path.open("rb") as file:
-        for group in _footer(file, size).get(4, []):
+        footer = _footer(file, size)
+        groups = footer.get(4, [])
+        for group in groups:
             for chunk in group[1]:
                 about = chunk[3]
                 name = b".".join(about[3]).decode(errors="replace")
@@ -43,14 +53,15 @@ def columns(path: Path) -> list[Column]:
                 end = start + about[7]
                 if not 4 <= start <= end <= size:
                     raise ValueError(f"column {name} lies outside it")
-                claims = [*_pages(file, start, end)]
+                in_pages = [*_pages(file, start, end)]
                 known = found.get(name, Column(name, 0, 0))
                 found[name] = Column(
                     name,
-                    known.values + max(about[5], sum(values for values, _ in claims)),
-                    max([known.page_bytes, *(number for _, number in claims)]),
+                    known.values + max(about[5], sum(values for values, _ in in_pages)),
+                    max([known.page_bytes, *(number for _, number in in_pages)]),
                 )
-    return [*found.values()]
+    rows = max(footer[3], sum(group[3] for group in groups))
+    return Claims(rows, [*found.values()])
 
 
 def _footer(file: Any, size: int) -> dict[int, Any]:
@@ -87,21 +98,21 @@ class _Thrift:
             raise ValueError("it is nested too deeply")
         fields: dict[int, Any] = {}
         number = 0
-        while kind := self._byte():
-            number = number + (kind >> 4) if kind >> 4 else self._signed()
-            fields[number] = self._value(kind & 15, depth)
-        return fields
-
-    def _byte(self) -> int:
-        if self.at >= len(self._data):
-            raise ValueError("it ends within a header")
+        try:
+            while kind := self._data[self.at]:
+                self.at += 1
+                number = number + (kind >> 4) if kind >> 4 else self._signed()
+                fields[number] = self._value(kind & 15, depth)
+        except IndexError:
+            raise ValueError("it ends within a header") from None
         self.at += 1
-        return self._data[self.at - 1]
+        return fields
 
     def _unsigned(self) -> int:
         value = shift = 0
         while True:
-            byte = self._byte()
+            byte = self._data[self.at]
+            self.at += 1
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
@@ -109,7 +120,11 @@ class _Thrift:
                 raise ValueError("a number is too long")
 
     def _signed(self) -> int:
-        value = self._unsigned()
+        value = self._data[self.at]
+        if value < 128:  # most numbers have one byte
+            self.at += 1
+        else:
+            value = self._unsigned()
         return (value >> 1) ^ -(value & 1)
 
     def _bytes(self, count: int) -> bytes:
@@ -119,22 +134,22 @@ class _Thrift:
         return self._data[self.at - count : self.at]
 
     def _value(self, kind: int, depth: int, *, listed: bool = False) -> Any:
-        if kind in (1, 2):
-            return self._byte() == 1 if listed else kind == 1
-        if kind == 3:
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._signed()
-        if kind == 7:
-            return self._bytes(8)
         if kind == 8:
             return self._bytes(self._unsigned())
+        if kind in (4, 5, 6):
+            return self._signed()
+        if kind == 12:
+            return self.struct(depth + 1)
+        if kind in (1, 2):
+            return self._bytes(1) == b"\1" if listed else kind == 1
+        if kind == 3:
+            return self._bytes(1)[0]
+        if kind == 7:
+            return self._bytes(8)
         if kind in (9, 10):
-            head = self._byte()
+            head = self._bytes(1)[0]
             count = self._unsigned() if head >> 4 == 15 else head >> 4
             if count > len(self._data) - self.at:
                 raise ValueError("a list is longer than its file")
             return [self._value(head & 15, depth + 1, listed=True) for _ in range(count)]
-        if kind == 12:
-            return self.struct(depth + 1)
         raise ValueError(f"field of kind {kind}")

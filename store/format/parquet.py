@@ -43,9 +43,11 @@ _A_BYTE = 1024
 """Further bytes of texts for each byte of the table."""
 
 
-@lru_cache(maxsize=256)
-def _check_texts(path: Path, _: verified.Stamp) -> None:
-    """Refuse a table whose texts are larger than they may be, without keeping them in memory."""
+def _check_texts(path: Path) -> None:
+    """Refuse a table whose texts are larger than they may be, without keeping them in memory.
+
+    Polars decodes equal texts as references to one, but Python and joins repeat them.
+    """
     texts = pl.scan_parquet(path, glob=False).select(pl.col(pl.String).str.len_bytes())
     sizes = texts.select(
         longest=pl.max_horizontal(pl.all().max()),
@@ -66,27 +68,36 @@ def _require(path: Path, what: str, size: int, most: int) -> None:
 def check_size(path: Path, most: MostRows = SCORES) -> None:
     """Refuse a file that claims more rows, values or texts than it may have, before it is read.
 
-    Every reader of one file calls this first. Texts are measured once: Polars decodes equal ones as
-    references to one, but Python and joins repeat them. Raises DamagedError.
+    Every reader of one file calls this first. A file that has not changed is looked at once.
+    Raises DamagedError.
     """
-    check_rows(path, most=most)
-    size = path.stat().st_size
-    rows = most.free + most.a_byte * size
+    objects.require_file(path)
+    stamp = verified.file_stamp(path)
+    check = _check_size if stamp.settled else _check_size.__wrapped__
+    check(path, stamp, most)
+
+
+@lru_cache(maxsize=2**14)
+def _check_size(path: Path, stamp: verified.Stamp, most: MostRows) -> None:
     try:
-        claims = pages.columns(path)
+        claims = pages.claims(path)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        check_rows(path, most=most)  # Polars may say more
         raise DamagedError(f"{path} is not a Parquet file ({error}).") from error
-    for column in claims:
+    rows = most.free + most.a_byte * stamp.size
+    if claims.rows > rows:
+        raise DamagedError(f"{path} claims {claims.rows:,} rows in {stamp.size:,} bytes")
+    for column in claims.columns:
         most_values = MAX_VALUES if "." in column.name else rows
         if column.values > most_values:
             raise DamagedError(
-                f"{path} claims {column.values:,} values of {column.name} in {size:,} bytes. The"
-                f" maximum is {most_values:,}."
+                f"{path} claims {column.values:,} values of {column.name} in {stamp.size:,} bytes."
+                f" The maximum is {most_values:,}."
             )
         _require(path, f"a page of {column.name} that claims", column.page_bytes, MAX_PAGE)
     # No text is longer than its page, so most files need not be measured.
-    if sum(column.values * column.page_bytes for column in claims) > MAX_TEXT:
-        _check_texts(path, verified.file_stamp(path))
+    if sum(column.values * column.page_bytes for column in claims.columns) > MAX_TEXT:
+        _check_texts(path)
 
 
 def check_rows(*paths: Path, most: MostRows = SCORES) -> None:

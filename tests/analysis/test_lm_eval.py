@@ -177,7 +177,7 @@ def test_items_of_a_comparison_are_the_documents(
     found = logitbank.compare(
         bank, match={"seed1": "seed2"}, prompts="lm-eval:python"
     ).result.metrics
-    assert set(found["group"]) >= {"python first", "further python gap"}
+    assert set(found["group"]) >= {"python, first", "further, python, gap"}
 
 
 def test_a_task_of_the_bank_is_a_performance(

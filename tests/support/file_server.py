@@ -58,6 +58,7 @@ class _State:
 def _handler(folder: Path, state: _State) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # a body would wait 40 ms for the receipt of its headers
 
         def do_POST(self) -> None:
             state.how = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

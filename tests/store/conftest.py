@@ -20,6 +20,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries try again at once, and not after one, two and four seconds."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+@pytest.fixture
 def served(tmp_path: Path) -> Iterator[FileServer]:
     """What is in `www` of the test's folder, at a URL."""
     (tmp_path / "www").mkdir()

@@ -34,9 +34,8 @@ PUSH = (
 
 
 @pytest.fixture(autouse=True)
-def quick(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries come at once."""
-    monkeypatch.setattr("time.sleep", lambda _: None)
+def quick(cache: Path, quick_retries: None) -> None:
+    """Retries come at once, and reads are kept for one test."""
 
 
 @pytest.fixture

@@ -347,6 +347,7 @@ def test_an_interrupted_pull_is_resumed(served: FileServer, tmp_path: Path) -> N
         ({"limited": 99, "limit": {}}, RemoteError),
     ],
 )
+@pytest.mark.usefixtures("quick_retries")
 def test_a_failed_copy_is_one_error_that_names_the_url(
     bank: Bank, served: FileServer, tmp_path: Path, how: dict[str, Any], kind: type[Exception]
 ) -> None:
@@ -428,6 +429,7 @@ def test_unsupported_addresses_are_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_an_address_is_a_url_or_a_folder() -> None:
     assert bank_url("S3://Bucket/b") == "s3://Bucket/b"
     assert bank_url("C:/banks/b") is None, "a drive"

@@ -5,7 +5,7 @@ values, intervals, changes since the first checkpoint, runs, and comparisons of 
 letters: `c` checkpoints, `p` items.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from logitbank.analysis.frames.codes import Codes, distinct
 from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
+from logitbank.analysis.stats.measure import Measure
 from logitbank.errors import UsageError
 from logitbank.wording import checkpoint_name
 
@@ -203,6 +204,23 @@ def gather_items(parts: Iterable[pl.DataFrame | Items]) -> Items:
         for model, flags in block.expected.items():
             expected.setdefault(model, np.zeros(len(axes), bool))[columns[flags]] = True
     return Items(checkpoints, axes, values, expected)
+
+
+def missing_items(items: Items, measures: Sequence[Measure]) -> pl.DataFrame:
+    """How many expected items of the measures have no value, at every checkpoint: `missing`.
+
+    An item that is in several parts counts once, or twice if the first measure is a difference of
+    two of them.
+    """
+    parts = {part for each in measures for part in (*each.plus, *each.minus)}
+    side = pl.col("part").is_in(measures[0].minus)
+    axes = items.axes.with_row_index("at").filter(pl.col("part").is_in(parts))
+    names = axes.select(*items.groups, "item", side=side)
+    codes = distinct(names)[1]
+    number = np.array([
+        len(np.unique(codes[row])) for row in items.missing[:, axes["at"].to_numpy()]
+    ], np.int64)  # fmt: skip
+    return items.checkpoints.with_columns(missing=pl.Series(number))
 
 
 def _dense(rows: pl.DataFrame) -> Items:

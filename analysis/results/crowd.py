@@ -28,7 +28,8 @@ def digest(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
 
     A number of at least `CROWD` of them becomes its median, range and outliers.
     """
-    if len({finding.series for finding in findings if finding.series}) < CROWD:
+    models = len({finding.series for finding in findings if finding.series})
+    if models < CROWD:
         return [*findings], []
     facts: dict[tuple[str, str, str], list[tuple[Finding, str]]] = {}
     for each in findings:
@@ -37,7 +38,7 @@ def digest(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
             what = each.text.removeprefix(f"{name}: ")
             facts.setdefault((what, each.form, each.figure), []).append((each, name))
     shown = [
-        _distribution(*fact, found)
+        _distribution(*fact, found, models)
         for fact, found in facts.items()
         if len(found) >= CROWD and any(each.value for each, _ in found)
     ]
@@ -46,9 +47,9 @@ def digest(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
 
 
 def _distribution(
-    what: str, form: str, figure: str, found: Sequence[tuple[Finding, str]]
+    what: str, form: str, figure: str, found: Sequence[tuple[Finding, str]], models: int
 ) -> Finding:
-    """One number of many models and runs: findings and names.
+    """One number of many models and runs: findings and names, perhaps not of all `models`.
 
     Those beyond the fences are outliers if their own interval excludes the median, and otherwise
     only the farthest.
@@ -65,10 +66,11 @@ def _distribution(
     ends = [_end([name for each, name in in_order if isclose(each.value or 0.0, end)],
                  formatted(end, form))
             for end in (values[0], values[-1])]  # fmt: skip
+    number = f"{len(found)} of {models}" if len(found) < models else f"{models}"
     groups = {"outliers": apart, "farthest": [each for each in beyond if each not in apart]}
     named = "".join(f", {word} {_names(each, form)}" for word, each in groups.items() if each)
     return Finding(
-        text=f"{what}, median of {len(found)} models and runs", value=median(values), form=form,
+        text=f"{what}, median of {number} models and runs", value=median(values), form=form,
         figure=figure, note=f"range {ends[0]} to {ends[1]}{named}",
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Which of many models differ, from each other and from no effect, at their last checkpoints."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import polars as pl
@@ -8,7 +8,7 @@ import polars as pl
 from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding, formatted, signed
 from logitbank.analysis.frames.items import Items
-from logitbank.analysis.results.measured import words_for
+from logitbank.analysis.results.measured import item_of, words_for
 from logitbank.analysis.results.series import series_name
 from logitbank.analysis.stats.significance import holm
 from logitbank.analysis.stats.summary import (
@@ -86,8 +86,17 @@ def _of_set(family: Family, prompts: str, items: Items) -> pl.DataFrame | None:
     return named.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 
-def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
-    """The largest difference of two models, and how many differ, also from the reference."""
+def difference_findings(family: Family, table: pl.DataFrame) -> Iterator[Finding]:
+    """The largest difference of two models in each prompt set, and how many differ, also from the
+    reference.
+    """
+    parts = table.partition_by("prompts", maintain_order=True)
+    for part in parts:
+        where = f" of {part['prompts'][0]}" if len(parts) > 1 else ""
+        yield _finding(family, part, where)
+
+
+def _finding(family: Family, table: pl.DataFrame, where: str) -> Finding:
     measure = family.measures[0]
     alone = table.filter(pl.col("other_model").is_null())
     table = table.filter(pl.col("other_model").is_not_null())
@@ -108,10 +117,10 @@ def difference_finding(family: Family, table: pl.DataFrame) -> Finding:
     )
     return Finding(
         text=(
-            f"{name}: {from_reference}{differ:,} of {pairs} of models differ "
+            f"{name}{where}: {from_reference}{differ:,} of {pairs} of models differ "
             f"(adjusted p ≤ {LEVEL}). Largest difference, {one} minus {other}"
         ),
         value=row["difference"], low=row["low"], high=row["high"],
         form=signed(measure.form),
-        n=counted(row["items"], "item"), note=f"paired, adjusted p = {p}",
+        n=counted(row["items"], item_of(family, measure.key)), note=f"paired, adjusted p = {p}",
     )  # fmt: skip

@@ -18,10 +18,11 @@ from logitbank.analysis.frames.expressions import Floats, same_as
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.series import missing_text
+from logitbank.analysis.results.measured import item_of, words_for
+from logitbank.analysis.results.series import size
 from logitbank.analysis.stats.correlation import pearson_matrix
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.runs_mean import FEWEST_RUNS, runs_mean
+from logitbank.analysis.stats.runs_mean import FEWEST_RUNS, measure_mean
 from logitbank.analysis.stats.shares import Z95
 from logitbank.analysis.stats.summary import Branch, Design
 from logitbank.store import Bank
@@ -35,7 +36,7 @@ _PLACE = {
 }  # fmt: skip
 RUNS = {
     **_PLACE, "value": pl.Float64, **dict.fromkeys(("sd", "low", "high"), pl.Float64),
-    **dict.fromkeys(("runs", "examples", "missing"), pl.Int64),
+    **dict.fromkeys(("runs", "items", "examples", "missing"), pl.Int64),
 }  # fmt: skip
 AGREEMENT = {
     **_PLACE, "run": pl.String, "other_run": pl.String, "r": pl.Float64, "examples": pl.Int64
@@ -74,9 +75,9 @@ class RunScores(NamedTuple):
         return Design(self.axes, self.measure).degrees
 
     @property
-    def largest(self) -> float | None:
-        """The largest score, if scores are shares."""
-        return abs(self.measure.scale) if self.measure.share else None
+    def items(self) -> int:
+        """The number of items, those of a function or of several option orders once."""
+        return int(Design(self.axes, self.measure).estimates(self.values)[0].items[0])
 
     @property
     def clusters(self) -> int:
@@ -174,7 +175,9 @@ def run_scores(items: Items, measure: Measure, place: Mapping[str, Any]) -> RunS
     complete = np.flatnonzero(~np.isnan(scored.values).any(axis=0))
     if not Design(scored.axes[complete], measure).complete:
         return None
-    missing = int(scored.missing.any(axis=0).sum())
+    in_all = np.where(np.isnan(scored.values).any(axis=0), np.nan, scored.values[:1])
+    first = scored.at(np.zeros(1, np.int64))._replace(values=in_all)
+    missing = int(Design(scored.axes, measure).missing(first)[0])
     runs = scored.checkpoints["run"].to_list()
     values = measure.scale * scored.values[:, complete]
     return RunScores(place, measure, runs, scored.axes[complete], values, missing)
@@ -223,10 +226,10 @@ def agreement_tables(found: Sequence[RunScores]) -> dict[str, pl.DataFrame]:
 
 def _mean_row(scores: RunScores) -> dict[str, Any]:
     own = scores.scores
-    found = runs_mean(own, largest=scores.largest, degrees_of_examples=scores.degrees)
+    found = measure_mean(scores.measure, own, degrees_of_examples=scores.degrees)
     return {
         **scores.place, "value": found.value, "sd": float(own.value.std(ddof=1)),
-        "low": found.low, "high": found.high, "runs": len(own.value),
+        "low": found.low, "high": found.high, "runs": len(own.value), "items": scores.items,
         "examples": scores.clusters, "missing": scores.missing,
     }  # fmt: skip
 
@@ -259,9 +262,7 @@ def run_difference(a: RunScores, b: RunScores) -> dict[str, Any] | None:
         values = side.values[runs][:, both[name].to_numpy()]
         sides.append(side._replace(axes=both.select(keys), values=values))
     scores = [side.scores for side in sides]
-    found = runs_mean(
-        *scores, paired=paired, largest=a.largest, degrees_of_examples=sides[0].degrees
-    )
+    found = measure_mean(a.measure, *scores, paired=paired, degrees_of_examples=sides[0].degrees)
     return {
         **a.place, "a": float(scores[0].value.mean()), "b": float(scores[1].value.mean()),
         "difference": found.value, "low": found.low, "high": found.high,
@@ -279,7 +280,7 @@ def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
         )
         yield Finding(
             text=(
-                f"{measure.text} of {row['prompts']}, mean over runs of {_trained(row)} at "
+                f"{words_for(measure)} of {row['prompts']}, mean over runs of {_trained(row)} at "
                 f"{step_name(row['step'])}, B minus A"
             ),
             value=row["difference"], low=row["low"], high=row["high"],
@@ -289,18 +290,21 @@ def difference_findings(table: pl.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def run_findings(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
+def run_findings(family: Family, tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
     """The mean over runs, the agreement of runs, and outlying runs; none without tables."""
-    for row in tables["runs"].iter_rows(named=True) if "runs" in tables else ():
-        measure = _measure(row)
+    if "runs" not in tables:
+        return
+    measure = family.measures[0]
+    item = item_of(family, measure.key)
+    sample = size("items", "clusters", items=item, clusters=family.cluster)
+    for row in tables["runs"].iter_rows(named=True):
         where = f"{_trained(row)} at {step_name(row['step'])}"
         if len(tables["runs"]["prompts"].unique()) > 1:
             where += f", {row['prompts']}"
         yield Finding(
-            text=f"{measure.text}, mean over runs of {where}", value=row["value"],
+            text=f"{words_for(measure)}, mean over runs of {where}", value=row["value"],
             low=row["low"], high=row["high"], form=measure.form,
-            n=f"{row['runs']} runs × {counted(row['examples'], 'example')}"
-            + missing_text(row["missing"]),
+            n=f"{row['runs']} runs × {sample({**row, 'clusters': row['examples']})}",
         )  # fmt: skip
         yield from _agreement(tables["agreement"].filter(same_as(row, _PLACE)), where)
 

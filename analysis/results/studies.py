@@ -10,11 +10,11 @@ import polars as pl
 
 from logitbank.analysis.family import CHANGE_POINTS, Family
 from logitbank.analysis.finding import Finding
-from logitbank.analysis.frames.items import Items
+from logitbank.analysis.frames.items import Items, missing_items
 from logitbank.analysis.frames.reader import Scores
 from logitbank.analysis.results import measured
 from logitbank.analysis.results.crowd import digest, model_tables
-from logitbank.analysis.results.differences import difference_finding, model_differences
+from logitbank.analysis.results.differences import difference_findings, model_differences
 from logitbank.analysis.results.last_items import last_checkpoints, read_items
 from logitbank.analysis.results.measured import Measured
 from logitbank.analysis.results.runs import averaged, not_averaged, run_findings, run_tables
@@ -68,15 +68,20 @@ def make_study(
     """The study of a family's result.
 
     It names the checkpoints without any of the scores; `missing` are further notes about missing
-    scores, by default about the missing items of the first measure. If a model has several runs, it
+    scores, by default about the missing items. If a model has several runs, it
     also has their mean and agreement. `items` are those of each prompt set at all checkpoints, if
     the analysis has them.
     """
     named = result.tables()
     tables = [table for table in named.values() if "model" in table.columns]
     if missing is None and "measures" in named:
-        of_first = named["measures"].filter(measure=family.measures[0].key)
-        missing = missing_sentences(measured.overall(of_first), family.item)
+        if items is not None and len(items) == 1:
+            (of_set,) = items.values()
+            counts = missing_items(of_set, family.measures)
+        else:
+            of_first = named["measures"].filter(measure=family.measures[0].key)
+            counts = measured.overall(of_first)
+        missing = missing_sentences(counts, family.item)
     names = sorted({name for table in tables for name in table["model"].unique()})
     several = _about_several(family, scores, tables, items)
     find = family.findings or partial(measured.findings, family)
@@ -98,9 +103,11 @@ def make_study(
         for each in wrong
     ]
     means = [*template_findings(family, several)]
-    shown, details = digest([*found[:1], *copied, *run_findings(several), *found[1:], *means])
+    shown, details = digest(
+        [*found[:1], *copied, *run_findings(family, several), *found[1:], *means]
+    )
     if (differences := several.get("model_differences")) is not None:
-        shown.insert(1, difference_finding(family, differences))
+        shown[1:1] = difference_findings(family, differences)
     listed = ", ".join(names) if len(names) < CROWD else f"{len(names)} models"
     return Study(
         result=result,

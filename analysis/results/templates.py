@@ -20,13 +20,13 @@ from logitbank.analysis.frames.expressions import same_as
 from logitbank.analysis.frames.items import Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT, CHECKPOINT_SCHEMA
 from logitbank.analysis.frames.reader import Scores
-from logitbank.analysis.results.measured import words_for
+from logitbank.analysis.results.measured import item_of, words_for
 from logitbank.analysis.results.series import Row, about, missing_text, series_name
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.runs_mean import runs_mean
+from logitbank.analysis.stats.runs_mean import measure_mean
 from logitbank.analysis.stats.summary import ALL, Branch, Design, last_of_runs, summarise
 from logitbank.store.steps import Step
-from logitbank.wording import counted
+from logitbank.wording import counted, step_name
 
 COLUMN = "template"
 """The column of prompts that names their template."""
@@ -140,11 +140,8 @@ def _of_template(items: Items, place: Row, measure: Measure) -> Template:
 def templates_mean(templates: Sequence[Template], measure: Measure) -> dict[str, Any]:
     """`value`, `low`, `high`, `sd`, `templates` and `clusters` of the mean over templates."""
     score, clusters = together(templates)
-    found = runs_mean(
-        score,
-        largest=abs(measure.scale) if measure.share else None,
-        degrees_of_examples=min(each.degrees for each in templates),
-    )
+    degrees = min(each.degrees for each in templates)
+    found = measure_mean(measure, score, degrees_of_examples=degrees)
     enough = len(templates) >= FEWEST_TEMPLATES
     low, high = (found.low, found.high) if enough else (float("nan"), float("nan"))
     return {
@@ -187,9 +184,9 @@ def template_findings(family: Family, tables: Mapping[str, pl.DataFrame]) -> Ite
             else f"standard deviation between templates {sd}"
         )
         yield Finding(
-            text=f"{of_model}{name}, mean over templates{where}", value=row["value"],
-            low=row["low"], high=row["high"], form=measure.form,
-            n=_sample(row, table, family.item),
+            text=f"{of_model}{name}, mean over templates{where} at {step_name(row['step'])}",
+            value=row["value"], low=row["low"], high=row["high"], form=measure.form,
+            n=_sample(row, table, item_of(family, measure.key)),
             note=apart, **about(row),
         )  # fmt: skip
     for part in table.partition_by("prompts", maintain_order=True):
@@ -199,11 +196,14 @@ def template_findings(family: Family, tables: Mapping[str, pl.DataFrame]) -> Ite
 
 def _sample(row: Row, table: pl.DataFrame, noun: str) -> str:
     """The templates and items of a mean."""
-    each = table.filter(same_as(row, _KEYS), pl.col("template") != ALL)["items"]
-    templates, missing = counted(row["templates"], "template"), missing_text(row["missing"])
-    if each.n_unique() == 1:
-        return f"{templates} × {counted(each[0], noun)}{missing}"
-    return f"{counted(row['items'], noun)} in {templates}{missing}"
+    each = table.filter(same_as(row, _KEYS), pl.col("template") != ALL)
+    templates = counted(row["templates"], "template")
+    sizes = each.select("items", "missing").unique().rows()
+    if len(sizes) == 1:
+        ((items, missing),) = sizes
+        in_each = f"{missing_text(missing)} in each" if missing else ""
+        return f"{templates} × {counted(items, noun)}{in_each}"
+    return f"{counted(row['items'], noun)} in {templates}{missing_text(row['missing'])}"
 
 
 def _order(table: pl.DataFrame, name: str, form: str, where: str) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from logitbank.analysis.frames.expressions import Floats
 from logitbank.analysis.stats.bootstrap import FEWEST_CLUSTERS, t_quantile
+from logitbank.analysis.stats.measure import Measure
 from logitbank.analysis.stats.shares import wilson
 from logitbank.analysis.stats.summary import EPSILON, Branch
 
@@ -31,6 +32,7 @@ def runs_mean(
     *,
     paired: bool = True,
     largest: float | None = None,
+    signed: bool = False,
     degrees_of_examples: float | None = None,
 ) -> RunsMean:
     r"""The mean score of runs, or of `others` minus that of `runs`, with its uncertainty.
@@ -53,6 +55,9 @@ def runs_mean(
         is then Wilson's with that t, for as many examples as have this variance: no end is below 0
         or above the largest value. For a score of 0 or the largest value, these are the C clusters.
         An interval of a difference ends at the largest value and its negative. (Not in the papers.)
+    signed
+        Whether each score is a difference of two shares, so that its mean may be negative: its
+        interval is that of a difference.
 
     References
     ----------
@@ -76,20 +81,41 @@ def runs_mean(
     if not enough:
         return RunsMean(value, float("nan"), float("nan"))
     examples_degrees = clusters - 1 if degrees_of_examples is None else degrees_of_examples
-    if largest is not None and others is None and value in (0, largest):
-        return _share(value, largest, examples_degrees + 1, float(t_quantile(examples_degrees)))
+    share = largest if others is None and not signed else None
+    if share is not None and value in (0, share):
+        return _share(value, share, examples_degrees + 1, float(t_quantile(examples_degrees)))
     half = float("nan")
     if variance > EPSILON**2:
         parts = [(part, number - 1) for part, number in of_runs] + [(of_examples, examples_degrees)]
         degrees = variance**2 / sum(part**2 / own for part, own in parts)
         t = float(t_quantile(degrees))
         half = t * float(np.sqrt(variance))
-        if largest is not None and others is None:
-            return _share(value, largest, value * (largest - value) / variance, t)
+        if share is not None:
+            return _share(value, share, value * (share - value) / variance, t)
     low, high = value - half, value + half
     if largest is not None:
-        low, high = max(low, -largest), min(high, largest)
+        bound = largest * (2 if signed and others is not None else 1)
+        low, high = max(low, -bound), min(high, bound)
     return RunsMean(value, low, high)
+
+
+def measure_mean(
+    measure: Measure,
+    runs: Branch,
+    others: Branch | None = None,
+    *,
+    paired: bool = True,
+    degrees_of_examples: float,
+) -> RunsMean:
+    """`runs_mean` of scores of a measure. The interval of a mean ends where the measure does."""
+    found = runs_mean(
+        runs, others, paired=paired, largest=abs(measure.scale) if measure.share else None,
+        signed=bool(measure.minus), degrees_of_examples=degrees_of_examples,
+    )  # fmt: skip
+    if measure.limits is None or others is not None:
+        return found
+    low, high = (float(np.clip(end, *measure.limits)) for end in (found.low, found.high))
+    return RunsMean(found.value, low, high)
 
 
 def _share(value: float, largest: float, count: float, t: float) -> RunsMean:

@@ -132,7 +132,7 @@ def test_banks_are_compared_by_all_questions_and_then_by_category(tmp_path: Path
     texts = ("2 changes, toy at step 8, ", "4 changes of groups, toy at step 8, ")
     for finding, text in zip(named, texts, strict=True):
         assert finding.text.startswith(f"bbq, Accuracy: largest of {text}")
-    assert [finding.n for finding in named] == ["48 items", "24 items"]
+    assert [finding.n for finding in named] == ["48 questions", "24 questions"]
 
 
 def test_templates_over_which_intervals_are_have_no_table_of_their_own(tmp_path: Path) -> None:

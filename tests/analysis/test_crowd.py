@@ -22,6 +22,7 @@ from logitbank.analysis.charts.measure import Measure
 from logitbank.analysis.charts.steps import StepAxis
 from logitbank.analysis.families import families
 from logitbank.analysis.families.options import options
+from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.family import REGISTERED
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.choose import on_request
@@ -32,6 +33,7 @@ from logitbank.analysis.results.crowd import digest, model_tables
 from logitbank.analysis.results.latex import latex
 from logitbank.analysis.results.studies import measured_study
 from logitbank.store import Bank, CheckpointId
+from tests.golden.banks import add_prompts, fill
 from tests.support.browser import Opened
 from tests.support.command import Call
 from tests.support.made_once import made_once
@@ -116,6 +118,23 @@ def test_models_of_a_crowd_are_compared_in_pairs(tmp_path: Path) -> None:
     text = str(study.findings[1])
     assert text.startswith(f"Accuracy: {differ} of 36 pairs of models differ (adjusted p ≤ 0.05).")
     assert 0 < differ < 36
+
+
+def test_models_of_a_crowd_are_compared_in_each_prompt_set(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "b")
+    add_prompts(bank, steps=())
+    for seed in range(8):
+        fill(bank, CheckpointId(f"m{seed}", step=8), keep="options", seed=seed)
+    study = stereotype(bank)
+    sets = (("stereotype-accuracy", "10 sentences"), ("winobias", "12 sentences"))
+    for finding, (name, n) in zip(study.findings[1:3], sets, strict=True):
+        table = study.tables["model_differences"].filter(prompts=name)
+        pairs = table.drop_nulls("other_model")
+        assert finding.text.startswith(f"Stereotype accuracy of {name}: ")
+        assert " of 8 models and runs differ from 0.500; " in finding.text
+        assert " of 28 pairs of models differ" in finding.text
+        assert abs(finding.value or 0) == pairs["difference"].abs().max()
+        assert finding.n == n
 
 
 def test_runs_and_models_share_one_reading_of_the_items(tmp_path: Path) -> None:
@@ -301,4 +320,6 @@ def test_outliers_are_those_of_tukey() -> None:
     wide = [replace(each, low=0.0, high=1.0) for each in found]
     assert digest(wide)[0][0].note.endswith("farthest m11 (0.900)")
     assert not digest([replace(each, value=0.0) for each in found])[0]
+    moved = [replace(each, text=each.text.replace("5", "6")) for each in found[:3]]
+    assert digest([*moved, *found[3:]])[0][0].text.endswith("median of 9 of 12 models and runs")
     assert (second, details) == (other, found)

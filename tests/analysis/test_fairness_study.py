@@ -156,6 +156,10 @@ def test_the_best_rank_of_female_and_its_highest_accuracy_are_found() -> None:
     assert accuracy.figure == "rank_and_accuracy"
     one = findings(measured(frame.filter(step=8), bootstrap=0))
     assert not [each for each in one if "best at" in each.text]
+    lacks = (pl.col("step") == 32) & pl.col("sentence_id").is_in(["dev-0", "dev-1"])
+    fewer = findings(measured(frame.filter(~lacks), bootstrap=0))
+    assert named(fewer, "best at step 8").n == "8 to 10 prompts at 3 checkpoints"
+    assert named(fewer, "differ in JSD-P").n == "8 to 10 male and 8 to 10 female prompts"
 
 
 def test_ties_bounds_and_missing_scores_are_counted(tmp_path: Path) -> None:

@@ -179,7 +179,9 @@ def test_findings_of_runs_name_the_rate_and_the_extreme_stereotypes(tmp_path: Pa
     assert study.findings[0].text == headline
     texts = [str(each) for each in study.findings[1:] if each.series == ("toy", "seed1")]
     rate, change, *templates, lowest, highest, mean = texts
-    assert mean.startswith("toy seed1: Stereotype rate (nats), mean over templates: +1.926")
+    assert mean.startswith(
+        "toy seed1: Stereotype rate (nats), mean over templates at step 8: +1.926"
+    )
     assert rate.startswith("toy seed1: Stereotype rate (nats) at step 8: +1.926")
     assert "baseline step 0, untrained model, paired" in change
     published = [text for text in templates if "g_s as published" in text]

@@ -16,6 +16,8 @@ from logitbank.analysis.families.pairs import pairs
 from logitbank.analysis.families.stereotype import stereotype
 from logitbank.analysis.families.stereotype.metric import stereotype_metric
 from logitbank.analysis.families.unqover import unqover
+from logitbank.analysis.frames.items import gather_items, missing_items
+from logitbank.analysis.stats.measure import Measure
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from tests.support import small_banks, unqover_cases
 from tests.support.evaluation_banks import (
@@ -30,6 +32,23 @@ from tests.support.row_scores import scores_of
 from tests.support.stereotype_cases import SENTENCES, sa_frame, winobias
 
 TOKENIZER, ANOTHER = "ab" * 32, "cd" * 32
+
+
+def test_an_item_is_missing_once_whatever_the_number_of_its_parts() -> None:
+    """As of BBQ, whose first measure is about one of two contexts, and of a difference."""
+    rows = pl.DataFrame(
+        {"model": "m", "run": "main", "step": 8, "item": [*"ab", *"cd"] * 2,
+         "part": ["known x", "known x", "known y", "known y", "right x", "right x", "right y",
+                  "right y"], "value": [1.0, None, None, None] * 2}
+    )  # fmt: skip
+    items = gather_items([rows])
+    parts = ("known x", "right x"), ("known y", "right y")
+    of_contexts = [Measure(name="score", group=each[0], plus=each) for each in parts]
+    assert missing_items(items, of_contexts)["missing"].to_list() == [3]
+    assert missing_items(items, of_contexts[:1])["missing"].to_list() == [1]
+    edits = rows.with_columns(item=pl.Series([*"abab"] * 2))
+    difference = Measure(name="x", plus=("known x",), minus=("known y",))
+    assert missing_items(gather_items([edits]), [difference])["missing"].to_list() == [3]
 
 
 def add_again(

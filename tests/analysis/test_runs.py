@@ -19,7 +19,7 @@ from logitbank.analysis.results.runs import (
     run_findings,
     run_scores,
 )
-from logitbank.analysis.stats.measure import Measure
+from logitbank.analysis.stats.measure import Measure, ratio
 from logitbank.store import Bank, CheckpointId
 from tests.golden.banks import add_prompts, fill
 from tests.support import gest_cases, stereoset_cases
@@ -82,6 +82,34 @@ def test_the_mean_over_runs_is_of_the_score_of_options_that_is_asked(tmp_path: P
 
 
 MEAN = Measure(name="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts", "text", "n"),
+    [
+        ("fairness", "winobias", "Gender gap Δ", "24 prompts (12 sentences)"),
+        ("pairs", "crows-pairs", "Stereotype preferred", "12 pairs"),
+    ],
+)
+def test_the_mean_over_runs_has_the_name_and_sample_of_the_measure(
+    tmp_path: Path, name: str, prompts: str, text: str, n: str
+) -> None:
+    bank_of_runs(tmp_path / "bank")
+    study = families()[name].analyze(tmp_path / "bank", prompts=prompts)
+    (mean,) = [each for each in study.findings if "mean over runs" in each.text]
+    assert (mean.text, mean.n) == (f"{text}, mean over runs of toy at step 8", f"4 runs × {n}")
+
+
+def test_an_item_of_several_parts_is_missing_once_from_the_mean_over_runs() -> None:
+    ratio_of = Measure(name="x", plus=("a", "b"), functions=ratio)
+    rows = pl.DataFrame(
+        {"run": np.repeat(["x", "y", "z"], 40), "item": [f"{i:02}" for i in range(20)] * 6,
+         "part": np.tile(np.repeat(["a", "b"], 20), 3), "value": np.arange(1.0, 121)}
+    )  # fmt: skip
+    lacking = pl.when((pl.col("run") != "y") | (pl.col("item") != "03")).then("value")
+    scores = runs_of(rows.with_columns(value=lacking), ratio_of)
+    assert scores is not None
+    assert (scores.missing, scores.items, scores.clusters) == (1, 19, 19)
 
 
 def runs_of(rows: pl.DataFrame, measure: Measure = MEAN) -> RunScores | None:
@@ -212,7 +240,7 @@ def test_the_outlying_run_is_named() -> None:
         assert tables["agreement"]["r"][0] == pytest.approx(
             np.corrcoef(runs["seed0"], runs["seed1"])[0, 1]
         )
-        texts = [str(each) for each in run_findings(tables)]
+        texts = [str(each) for each in run_findings(families()["options"], tables)]
         assert ("Outlying run of m at step 8: seed2" in "".join(texts)) == outlier
         assert len(texts) == 2 + outlier
     equal = pl.DataFrame(
@@ -221,7 +249,8 @@ def test_the_outlying_run_is_named() -> None:
     )  # fmt: skip
     scores = runs_of(equal)
     assert scores is not None
-    assert len([*run_findings(agreement_tables([scores]))]) == 2
+    tables = agreement_tables([scores])
+    assert len([*run_findings(families()["options"], tables)]) == 2
 
 
 def test_runs_that_are_stages_are_not_averaged_and_seeds_of_a_stage_are(tmp_path: Path) -> None:

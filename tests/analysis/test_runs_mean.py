@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from scipy.stats import t
 
 from bench.errors import runs_coverage
 from logitbank.analysis.stats.measure import Measure
-from logitbank.analysis.stats.runs_mean import RunsMean, runs_mean
+from logitbank.analysis.stats.runs_mean import RunsMean, measure_mean, runs_mean
 from logitbank.analysis.stats.summary import Branch, Design
 
 pytestmark = pytest.mark.numerical
@@ -55,6 +56,21 @@ def test_the_variance_is_that_of_resampled_runs_and_examples(paired: bool) -> No
     assert found.value == pytest.approx(expt.mean() - base.mean(), abs=1e-12)
     # A resample of both contains what both share once more: it is wider, by 7% here.
     assert half(found) == pytest.approx(2.03 * np.std(differences), rel=0.1)
+
+
+def test_a_mean_of_differences_of_shares_may_be_negative_and_one_with_limits_ends_there() -> None:
+    values = (np.random.default_rng(2).random((3, 60)) < np.tile([0.3, 0.7], 30)) * 1.0
+    sides = {"plus": ("a",), "minus": ("b",)}
+    measure = Measure(name="x", share=True, **sides)
+    own = scores(values, **sides)
+    found = measure_mean(measure, own, degrees_of_examples=29)
+    plain = runs_mean(own, degrees_of_examples=29)
+    assert plain.low < plain.value < plain.high < 0
+    assert found == plain
+    ended = measure_mean(
+        replace(measure, limits=(plain.value - 0.01, 1)), own, degrees_of_examples=29
+    )
+    assert ended == RunsMean(plain.value, plain.value - 0.01, plain.high)
 
 
 def test_numbers_of_runs_may_differ() -> None:

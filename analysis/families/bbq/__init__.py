@@ -42,6 +42,8 @@ FAMILY = register(
         ),
         prompts=with_columns("category", "context", "polarity", "template"),
         example="bbq",
+        item="question",
+        cluster="template",
         measures=(
             *(
                 Measure(
@@ -49,6 +51,7 @@ FAMILY = register(
                     group=NAMES[context],
                     text="Bias score",
                     form="+.3f",
+                    limits=(-1, 1),
                     plus=tuple(f"{part} {context}" for part in ("biased", "known", "correct")),
                     functions=_bias_score(scaled=context == AMBIGUOUS),
                 )

@@ -143,6 +143,7 @@ FAMILY = Family(
             "change kind before step p_random_walk p_holm earliest latest mean_before mean_after"
         ),
     },
+    item="prompt",
     cluster="sentence",
     measures=(DELTA, *RANKS, *GEOMETRIC_RANKS, *ACCURACIES, *THREE_WAY),
     items=lambda scores: import_module(".metric", __name__).read_items(scores),

@@ -185,9 +185,23 @@ def _best_rank(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
         yield Finding(
             text=f"{name}{text.format(answer, step_name(best['step']))}", value=best[column],
             form=form, baseline=_at(formatted(other[column], form), other["step"]),
-            n=f"{counted(best['prompts'], 'prompt')} at each of {counted(len(rows), 'checkpoint')}",
+            n=_prompts_at_each(rows["prompts"]),
             **about(last, "rank_and_accuracy"),
         )  # fmt: skip
+
+
+def _prompts_at_each(prompts: pl.Series) -> str:
+    """The sample sizes of several checkpoints."""
+    checkpoints = counted(len(prompts), "checkpoint")
+    if prompts.n_unique() == 1:
+        return f"{counted(prompts[0], 'prompt')} at each of {checkpoints}"
+    return f"{_size_range(prompts)} prompts at {checkpoints}"
+
+
+def _size_range(sizes: pl.Series) -> str:
+    """The sample sizes of several checkpoints, of which any may lack prompts."""
+    least, most = int(sizes.min()), int(sizes.max())  # type: ignore[arg-type]
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _each(ranks: pl.DataFrame, column: str) -> str:
@@ -227,13 +241,14 @@ def _tested(name: str, published: pl.DataFrame, paired: pl.DataFrame) -> Iterato
     first, last = published.row(0, named=True), published.row(-1, named=True)
     facts = about(last, "p_values")
     n = f"{last['n1']:,} male and {last['n2']:,} female prompts"
+    male, female = (_size_range(published[side]) for side in ("n1", "n2"))
     differ = (
         f"{name}Male and female answers differ in JSD-P at {published['significant'].sum()} of "
         f"{counted(len(published), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; BH-adjusted: "
         f"{published['significant_bh'].sum()}; Wilcoxon on pairs of sentences, BH-adjusted: "
         f"{paired['significant_bh'].sum()})"
     )
-    yield Finding(text=differ, n=n, **facts)
+    yield Finding(text=differ, n=f"{male} male and {female} female prompts", **facts)
     if first["step"] == UNTRAINED and first["significant"] and len(published) > 1:
         text = (
             f"{name}The untrained model differs too, so a difference alone is no evidence of bias."
@@ -259,7 +274,7 @@ def _comparison(result: Fairness) -> Iterator[Finding]:
                 f"{counted(len(part), 'checkpoint')} (Mann–Whitney, p < {SIGNIFICANCE}; "
                 f"BH-adjusted: {part['significant_bh'].sum()})"
             ),
-            n=f"{part['n1'][-1]:,} and {part['n2'][-1]:,} prompts",
+            n=f"{_size_range(part['n1'])} and {_size_range(part['n2'])} prompts",
             figure="neutral_options",
         )
 

@@ -30,13 +30,15 @@ FAMILY = register(
             "questions about the occupation that the pronoun does not refer to.",
         ),
         prompts=with_columns("pair", "edit"),
+        item="edit",
+        cluster="pair",
         screen={"measures": columns("measure value low high items missing from_baseline")},
         measures=tuple(
             Measure(
                 name=name,
                 group=group,
                 text=text,
-                form=form,
+                form=f"+{form}" if group == "difference" else form,
                 plus=(f"{name} {'placebo' if group == 'placebo' else 'target'}",),
                 minus=(f"{name} placebo",) * (group == "difference"),
                 share=name == "changed",

@@ -41,10 +41,11 @@ def _series(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
         }
         measure = TEXTS[f"{kind}, difference"]
         target, placebo = (
-            formatted(parts[part]["value"][-1], measure.form) for part in ("target", "placebo")
+            formatted(parts[part]["value"][-1], measure.form.lstrip("+"))
+            for part in ("target", "placebo")
         )
         what = f"{name}{measure.text}, target minus placebo"
-        curve = Curve(parts["difference"], "value", what, _pairs, f"+{measure.form}", "placebo")
+        curve = Curve(parts["difference"], "value", what, _pairs, measure.form, "placebo")
         yield curve.at(curve.last, baseline=f"target {target}, placebo {placebo}, paired")
         yield from curve.change()
 

@@ -46,7 +46,8 @@ def _headline(result: TradeOff) -> Finding:
             f"(step {row['before']:,} → {row['after']:,})."
         )
         if row["after"] == row["before"]:
-            text = f"Within {_loss(row)} of the best {metric}, no gap is below {best}."
+            of_model = f"{series_name(row)}: within" if several else "Within"
+            text = f"{of_model} {_loss(row)} of the best {metric}, no gap is below {best}."
     return Finding(text=text, **about(row, FIGURE))
 
 

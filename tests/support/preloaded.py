@@ -281,6 +281,7 @@ def _serve(listener: socket.socket, engine: EngineName, held: str) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     gc.enable()
+    os.fsync = lambda fd: None  # as in the process of the tests
     gc.freeze()  # forks collect garbage over what is theirs: vLLM does so five times as it starts
     reference_check.subprocess = _SUBPROCESS  # type: ignore[assignment]  # of the workers to be forked
     ended, wakes = os.pipe()

@@ -121,6 +121,7 @@ def test_checkpoints_without_full_rows_are_refused_or_left_out(tmp_path: Path) -
     bank.deposit(logits(2), checkpoint=CheckpointId("m", step=2), **few)
     study = logitbank.distance(bank)
     assert study.tables["measures"]["step"].unique().to_list() == [2]
+    assert study.missing == ("Excluded: 1 checkpoint without complete full rows (m step 1).",)
 
 
 def test_a_report_does_not_read_all_rows(tmp_path: Path) -> None:

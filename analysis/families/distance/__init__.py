@@ -66,13 +66,15 @@ def distance(
     LogitbankError
         A missing bank or prompt set, or no checkpoint with full rows.
     """
-    from logitbank.analysis.families.distance.metric import distance_metric
+    from logitbank.analysis.families.distance.metric import distance_metric, excluded
     from logitbank.analysis.frames.reader import read_scores
+    from logitbank.analysis.results.series import missing_sentences
     from logitbank.analysis.results.studies import make_study
 
     scores = read_scores(banks, prompts, models, family=FAMILY, cache=cache, rows=True)
     result = distance_metric(scores, ray=ray)
-    return make_study(FAMILY, result, scores)
+    missing = missing_sentences(result.measures.filter(measure="entropy"), FAMILY.item)
+    return make_study(FAMILY, result, scores, missing=[*missing, *excluded(scores)])
 
 
 FAMILY = Family(

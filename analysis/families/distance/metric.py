@@ -27,6 +27,7 @@ from logitbank.errors import KeepLevelError
 from logitbank.store import Bank, Deposit
 from logitbank.store.read.mapping import map_together
 from logitbank.store.steps import Step, in_order
+from logitbank.wording import counted
 
 DISTANCES = ("js", "kl", "tv", "top1")
 """Jensen–Shannon and Kullback–Leibler divergence (nats), total variation, and whether the most
@@ -277,12 +278,27 @@ class Prompts(NamedTuple):
         return array_items(_checkpoints(deposits), axes, dense)
 
 
+def excluded(scores: Scores) -> tuple[str, ...]:
+    """A note about checkpoints with results of the prompts that have no distance."""
+    deposits = [deposit for _, own in scores.holding() for deposit in own if deposit.committed()]
+    used = {deposit.checkpoint for deposit in deposits if _is_whole(deposit)}
+    others = dict.fromkeys(str(d.checkpoint) for d in deposits if d.checkpoint not in used)
+    if not others:
+        return ()
+    number = counted(len(others), "checkpoint")
+    return (f"Excluded: {number} without complete full rows ({', '.join(others)}).",)
+
+
+def _is_whole(deposit: Deposit) -> bool:
+    return deposit.layout.keep.has_full_rows and deposit.complete
+
+
 def _whole(scores: Scores) -> Iterator[tuple[Prompts, list[Deposit]]]:
     """Each query set of the prompts, and its complete deposits that keep full rows."""
     found, banks = defaultdict[str, list[Deposit]](list), dict[str, Bank]()
     for bank, deposits in scores.holding():
         for deposit in deposits:
-            if deposit.layout.keep.has_full_rows and deposit.complete:
+            if _is_whole(deposit):
                 found[deposit.query_set].append(deposit)
                 banks.setdefault(deposit.query_set, bank)
     if not found:

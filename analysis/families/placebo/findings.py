@@ -51,4 +51,4 @@ def _series(name: str, rows: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _pairs(row: Row) -> str:
-    return counted(row["clusters"], "pair") + missing_text(row["missing"], "value")
+    return counted(row["clusters"], "pair") + missing_text(row["missing"], "edit")

@@ -66,7 +66,8 @@ def log_odds(logp: Floats) -> Floats:
     [[899.0, -899.0]]
     """
     others = [np.delete(logp, at, axis=-1) for at in range(logp.shape[-1])]
-    rest = np.stack([np.logaddexp.reduce(each, axis=-1) for each in others], axis=-1)
+    with np.errstate(invalid="ignore"):  # of prompts without scores
+        rest = np.stack([np.logaddexp.reduce(each, axis=-1) for each in others], axis=-1)
     return np.asarray(logp - rest)
 
 

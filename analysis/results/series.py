@@ -210,6 +210,8 @@ class Curve:
         """The value at the last checkpoint, with that at the first if there are several."""
         first = self.rows.row(0, named=True)
         before = f"{formatted(first[self.column], self.form)} at {step_name(first['step'])}"
+        if (n := self._n(first)) != self._n(self.last):
+            before += f" of {n}"
         baseline = before if len(self.rows) > 1 else ""
         return self.at(self.last, baseline=baseline, extreme=self._extreme())
 

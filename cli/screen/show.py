@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from logitbank.analysis.finding import formatted
 from logitbank.analysis.prompts.show import PromptView
 from logitbank.analysis.results.series import CROWD
 from logitbank.cli.output import (
@@ -50,8 +51,9 @@ def _print_view(view: PromptView) -> None:
             _print_series(f"{scores.model} {scores.run}", scores.measure)
             print_table(option_table(part), kept="checkpoints")
             if scores.measure == "share":
-                first, last = (np.exp(part.logprob[c]).sum() for c in (0, -1))
-                print_lines([f"Probability of all options: {first:.3g} first, {last:.3g} last."])
+                sums = (float(np.exp(part.logprob[c]).sum()) for c in (0, -1))
+                first, last = (formatted(each, ".3g") for each in sums)
+                print_lines([f"Probability of all options: {first} first, {last} last."])
 
 
 def _print_prompt(view: PromptView) -> int | None:

@@ -158,6 +158,11 @@ def test_the_best_rank_of_female_and_its_highest_accuracy_are_found() -> None:
     assert not [each for each in one if "best at" in each.text]
     lacks = (pl.col("step") == 32) & pl.col("sentence_id").is_in(["dev-0", "dev-1"])
     fewer = findings(measured(frame.filter(~lacks), bootstrap=0))
+    first = (pl.col("step") == 0) & pl.col("sentence_id").is_in(["dev-0", "dev-1"])
+    later = findings(measured(frame.filter(~first), bootstrap=0))
+    assert named(later, "Geometric mean rank").baseline.endswith(
+        " at step 0 (untrained model) of 8 male and 8 female prompts"
+    )
     assert named(fewer, "best at step 8").n == "8 to 10 prompts at 3 checkpoints"
     assert named(fewer, "differ in JSD-P").n == "8 to 10 male and 8 to 10 female prompts"
 

@@ -114,3 +114,13 @@ def test_the_interval_of_a_few_large_values_is_doubted_beside_it() -> None:
         rows = peak.rows.with_columns(skewed=pl.lit(skewed))
         rows = rows if interval else rows.with_columns(low=math.nan, high=math.nan)
         assert str(replace(peak, rows=rows).now()).count("probably too short") == doubted
+
+
+def test_a_value_at_the_first_checkpoint_has_its_own_sample_size() -> None:
+    table = pl.DataFrame(
+        {"model": "m", "run": "main", "step": [0, 8], "value": [2.0, 1.5], "items": [17, 48]}
+    )
+    curve = Curve(table, "value", "Entropy", size("items", items="prompt"), ".2f")
+    assert curve.from_first().baseline == "2.00 at step 0 of 17 prompts"
+    equal = replace(curve, rows=table.with_columns(items=48))
+    assert equal.from_first().baseline == "2.00 at step 0"

@@ -19,6 +19,7 @@ from tests.support.small_banks import (
     QUERY_SET,
     TOKENIZER,
     block_data,
+    fill,
     logits,
     new_bank,
     spec,
@@ -174,3 +175,12 @@ def test_bars_are_eighths_of_the_height_and_blanks_are_missing() -> None:
     assert sparkline(np.array([0, 0.124, 0.126, 0.5, nan, 0.99, 1])) == "▁▁▂▅ ██"
     many = sparkline(np.linspace(0, 1, 154))
     assert (len(many), many[0], many[-1]) == (MOST_BARS, "▁", "█")
+
+
+def test_a_checkpoint_without_the_prompt_has_a_dash(call: Call, tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "b")
+    fill(bank, spec(0))
+    fill(bank, spec(8), blocks=[0])
+    code, out, _ = call("show", tmp_path / "b", "--prompt", "p9")
+    assert code == 0
+    assert out.splitlines()[-1].endswith(" first, – last.")

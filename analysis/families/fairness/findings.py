@@ -152,13 +152,13 @@ def _ranks(result: Fairness, name: str, last: Row) -> Iterator[Finding]:
             return
         steps = ranks.partition_by("step", maintain_order=True)
         first, end = steps[0], steps[-1]
-        own = end.join(counts, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left")
-        sizes = (f"{count:,} {gold}" for count, gold in own.select("prompts", "gold").rows())
-        n = f"{' and '.join(sizes)} prompts"
+        n, before = (_prompts_of_each(each, counts) for each in (end, first))
+        baseline = _at(_each(first, column), first["step"][0]) if len(steps) > 1 else ""
+        if baseline and before != n:
+            baseline += f" of {before}"
         yield Finding(
             text=f"{name}{title} at {step_name(end['step'][0])}: {_each(end, column)}",
-            n=n, baseline=_at(_each(first, column), first["step"][0]) if len(steps) > 1 else "",
-            **about(last, "average_rank"),
+            n=n, baseline=baseline, **about(last, "average_rank"),
         )  # fmt: skip
 
 
@@ -202,6 +202,13 @@ def _size_range(sizes: pl.Series) -> str:
     """The sample sizes of several checkpoints, of which any may lack prompts."""
     least, most = int(sizes.min()), int(sizes.max())  # type: ignore[arg-type]
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _prompts_of_each(ranks: pl.DataFrame, counts: pl.DataFrame) -> str:
+    """The sample size of each answer's rank at a checkpoint."""
+    own = ranks.join(counts, on=[*CHECKPOINT, "gold"], nulls_equal=True, maintain_order="left")
+    sizes = (f"{count:,} {gold}" for count, gold in own.select("prompts", "gold").rows())
+    return f"{' and '.join(sizes)} prompts"
 
 
 def _each(ranks: pl.DataFrame, column: str) -> str:

@@ -165,6 +165,7 @@ def findings(family: Family, result: Measured) -> list[Finding]:
         by_measure = rows.sort(f"^{SETS}$", pl.col("measure").cast(order), maintain_order=True)
         for part in by_measure.partition_by(keys, maintain_order=True):
             found += _series(family, part, prefix)
+            found += _undefined(family, result.measures, part.row(-1, named=True), prefix)
             if part["measure"][0] == family.measures[0].key:
                 found += _shifts(family, result.change_points, part.row(-1, named=True), prefix)
             if len(known) > len(table):
@@ -261,6 +262,18 @@ def _series(family: Family, rows: pl.DataFrame, prefix: str) -> Iterator[Finding
     yield value.now()
     if measure.link is None:
         yield from value.change()
+
+
+def _undefined(family: Family, table: pl.DataFrame, last: Row, prefix: str) -> Iterator[Finding]:
+    """The checkpoints at which a measure of a model and run is undefined, although it has items."""
+    fixed = [name for name in groups_of(table) if name in last]
+    own = table.filter(same_as(last, ("model", "run", "measure", *fixed)))
+    steps = own.filter(pl.col("value").is_nan(), pl.col("items") > 0)["step"]
+    if len(steps):
+        _, what = _named(family, last, prefix, fixed)
+        names = ", ".join(map(step_name, steps)) if len(steps) <= CURVES else "see the table"
+        text = f"{what}: undefined at {len(steps)} of {counted(len(own), 'checkpoint')} ({names})."
+        yield Finding(text=text, **about(last, _figure(last)))
 
 
 def _extreme_groups(

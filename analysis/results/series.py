@@ -228,7 +228,7 @@ class Curve:
         if math.isnan(row["from_baseline"]):
             text = f"{self.what}: no change to {step_name(row['step'])}"
             yield Finding(
-                text=f"{text}, as there is no value at {baseline}", **about(row, self.figure)
+                text=f"{text}, as there is no value at {baseline}.", **about(row, self.figure)
             )
             return
         compared = steps.filter(pl.col("step").is_in([row["step"], row["baseline_step"]]))

@@ -110,6 +110,11 @@ def test_scores_are_the_counts_of_answers_and_undefined_without_an_answer_about_
     assert study.as_dict()["tables"]["measures"][0]["value"] is None
     assert study.findings[0].text.startswith("Accuracy, ambiguous contexts 100.0% → 16.7%")
     assert {"measures"} == {*study.charts}
+    undefined = [str(each) for each in study.findings if "undefined" in each.text]
+    assert undefined == [
+        f"Bias score, {kind} contexts: undefined at 1 of 2 checkpoints (step 0)."
+        for kind in ("ambiguous", "disambiguated")
+    ]
 
 
 def test_banks_are_compared_by_all_questions_and_then_by_category(tmp_path: Path) -> None:

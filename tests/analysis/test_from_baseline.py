@@ -111,4 +111,4 @@ def test_a_first_step_without_a_value_is_said_in_place_of_a_change() -> None:
         [facts | {"step": step, "from_baseline": math.nan, "items": 3} for step in (4, 8)]
     )
     (finding,) = Curve(known, "value", "Bias score", "n = 3").change()
-    assert finding.text == "Bias score: no change to step 8, as there is no value at step 0"
+    assert finding.text == "Bias score: no change to step 8, as there is no value at step 0."

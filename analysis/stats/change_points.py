@@ -319,10 +319,11 @@ def _largest(
 ) -> tuple[float, float]:
     """The largest p value, and its standard error.
 
-    A test receives whether one before it exceeds `ALPHA`: then one below it need not be exact.
+    A test receives whether one before it exceeds `ALPHA`: then one below it need not be exact. The
+    null that seems to have the largest comes first.
     """
     largest = 0.0, 0.0
-    for null in nulls:
+    for null in sorted(nulls, key=lambda null: test(null, True), reverse=True):
         largest = max(largest, test(null, largest[0] > ALPHA))
     return largest
 

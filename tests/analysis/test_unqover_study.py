@@ -87,6 +87,35 @@ def test_parts_of_a_category_are_put_together_and_an_instance_counts_once(tmp_pa
     assert again.equals(found, null_equal=True)
 
 
+def test_means_over_other_instances_are_no_change(tmp_path: Path) -> None:
+    """The test part is scored at step 8 only, so that step 0 has other instances of each pair."""
+    bank = Bank.create(tmp_path / "b.zarr")
+    test = {row["instance"] for row in questions() if row["split"] == "test"}
+    train = {row["instance"] for row in questions()} - test
+    for name, leave_out, steps in (
+        ("unqover-gender-train", test, (0, 8)),
+        ("unqover-gender-test", train, (8,)),
+    ):
+        queries, rows = add_questions(bank, name=name, leave_out=leave_out)
+        for step in steps:
+            bank.deposit(
+                logits_of(rows, step),
+                checkpoint=CheckpointId("toy", step=step),
+                query_set=queries.name,
+            )
+    study = unqover([bank.path])
+    whole, part = (
+        study.result.measures.filter(step=8, split=split, measure="abs_c").row(0, named=True)
+        for split in (ALL, "train")
+    )
+    assert np.isnan(whole["from_baseline"])
+    assert whole["common"] == 0 < whole["items"]
+    before = study.result.measures.filter(step=0, split="train", measure="abs_c")["value"][0]
+    assert part["from_baseline"] == pytest.approx(part["value"] - before)
+    assert "Missing: 12 instances" in " ".join(study.missing)
+    assert not any("change to" in finding.text for finding in study.findings)
+
+
 def test_a_filtered_bank_is_measured_as_any_bank(tmp_path: Path) -> None:
     """What a filter truncates has probability 0: an untrained one leaves no preference."""
     bank = Bank.open(make_bank(tmp_path / "b.zarr", steps=[8], keep="topk:12"))

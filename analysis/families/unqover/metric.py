@@ -130,12 +130,14 @@ def unqover_metric(scores: Scores, *, topk: int | None = None, he_she: bool = Fa
     expected = scores.expected_rows(COLUMNS).cast(pl.String)
     expected = expected.unique(["model", "category", "instance"], keep="first")
     levels, gammas, counts, subjects, attributes = zip(*parts, strict=True)
+    counted = _with_missing(concat_sorted(counts, "category", "split"), expected)
     measures = summarise(gather_items(levels), FAMILY.measures)
+    measures = _without_changes(measures, counted.filter(pl.col("missing") > 0))
     means = summarise(gather_items(gammas), [GAMMA], changes=False).rename({"value": "gamma"})
     return Unqover(
         measures=measures,
         change_points=changes_of(of_all(measures), FAMILY.measures[0]),
-        counts=_with_missing(concat_sorted(counts, "category", "split"), expected),
+        counts=counted,
         subjects=_ranked(pl.concat(subjects), means),
         attributes=concat_sorted(attributes, "category"),
         cells=concat_sorted(kept, "category"),
@@ -189,6 +191,24 @@ def _with_missing(table: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     missing = pl.col("whole").cast(pl.Int64) - pl.col("instances")
     counted = table.join(whole, on=key, how="left", maintain_order="left")
     return counted.with_columns(missing=missing.clip(lower_bound=0).fill_null(0)).drop("whole")
+
+
+def _without_changes(measures: pl.DataFrame, incomplete: pl.DataFrame) -> pl.DataFrame:
+    """Measures without a change from or to the `incomplete` checkpoints.
+
+    The items are means over instances, so that those of two checkpoints would be over others.
+    """
+    for step in ("step", "baseline_step"):
+        places = incomplete.select(HEAD).rename({"step": step}).with_columns(incomplete=True)
+        measures = measures.join(
+            places, on=[step if name == "step" else name for name in HEAD], how="left",
+            nulls_equal=True, maintain_order="left",
+        )  # fmt: skip
+        kept = pl.when(pl.col("incomplete").is_null())
+        changes = kept.then(pl.col("^from_baseline.*$")).otherwise(float("nan"))
+        common = kept.then("common").otherwise(0)
+        measures = measures.with_columns(changes, common=common).drop("incomplete")
+    return measures
 
 
 def _last(cells: pl.DataFrame) -> pl.DataFrame:

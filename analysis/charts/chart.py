@@ -35,6 +35,8 @@ COMPOSED = {"vconcat", "hconcat", "facet"}
 """Keys of specifications of several plots, whose `width` is that of a plot without its axes."""
 TRIES, SLACK = 3, 0.5
 """Drawings from which the width of plots is found, at most, and points that it may be off."""
+LEAST = 40
+"""Points of the narrowest plot, beside names that leave no room: a negative width mirrors it."""
 _LEFT = 60
 """Points that the axes of a chart of several plots take, roughly."""
 
@@ -283,7 +285,7 @@ def _set_width(spec: dict[str, Any], points: float) -> None:
     if "facet" in spec:
         _set_width(spec["spec"], points / max(1, spec.get("columns", 1)) - 10)
     if not COMPOSED & spec.keys():
-        spec["width"] = points
+        spec["width"] = max(LEAST, points)
 
 
 def recolor(spec: Any, colors: Mapping[str, str]) -> set[str]:

@@ -145,7 +145,8 @@ def curves(
     if 1 < several <= DASHES and group:
         series = table[SERIES].unique(maintain_order=True).to_list()
         legend = _legend(series, orient="bottom")
-        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=legend)}
+        scale = alt.Scale(domain=sorted(series))  # those without a line are in the legend, too
+        dash = {"strokeDash": alt.StrokeDash(f"{SERIES}:N", title=None, legend=legend, scale=scale)}
     elif len(names) > len(PALETTE):
         # Colours come again, so curves of one colour differ in dashes.
         patterns = [PATTERNS[at // len(PALETTE) % len(PATTERNS)] for at in range(len(names))]
@@ -304,7 +305,11 @@ def dots(
         points = points.transform_filter(f"datum.{NAMED}")
     else:
         apart = alt.YOffset(f"{SERIES}:N", sort=names) if below else alt.Undefined
-        points = base.encode(y=y, color=color(group, names), yOffset=apart)
+        colors_of = color(group, names)
+        if not measure.band and isinstance(colors_of["legend"], alt.Legend):
+            # Without a rule, a line has no colour.
+            colors_of["legend"]["symbolType"], colors_of["legend"]["symbolSize"] = "circle", 24
+        points = base.encode(y=y, color=colors_of, yOffset=apart)
     layers = list[alt.Chart]()
     if reference is not None:
         line = alt.Chart(pl.DataFrame({"reference": [float(reference)]}))

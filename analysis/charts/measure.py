@@ -25,8 +25,8 @@ class Measure(NamedTuple):
     """Columns with the ends of its interval; None for none. NaN and null have none."""
     scale: Literal["linear", "zero", "share", "percent", "log"] = "linear"
     """`zero` includes zero. `share` ends at 1 unless all values are less than half."""
-    level: float | None = None
-    """A value that is always on the axis, such as that of a reference line."""
+    level: float | tuple[float, ...] | None = None
+    """Values that are always on the axis, such as that of a reference line."""
 
     def about(self, table: pl.DataFrame, *, padding: float = 0) -> dict[str, Any]:
         """Title, scale and axis of a channel for the values of a table.
@@ -53,8 +53,9 @@ class Measure(NamedTuple):
         columns = (self.column, *(self.band or ()))
         known = (table[name].drop_nulls().cast(pl.Float64) for name in columns)
         values = chain.from_iterable(column.to_list() for column in known)
-        levels = [] if self.level is None else [self.level]
-        return [*levels, *(value for value in values if math.isfinite(value))]
+        levels = self.level if isinstance(self.level, tuple) else (self.level,)
+        fixed = (level for level in levels if level is not None)
+        return [*fixed, *(value for value in values if math.isfinite(value))]
 
 
 def log_range(low: float, high: float) -> tuple[float, float]:

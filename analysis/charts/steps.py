@@ -13,6 +13,8 @@ from logitbank.wording import step_name
 
 Step = int | None
 Scale = Literal["linear", "symlog"]
+NEAR = 0.12
+"""The share of an axis beside the release in which its label leaves no room for another."""
 
 
 def step_scale(steps: Sequence[Step]) -> Scale:
@@ -70,6 +72,7 @@ class StepAxis:
     def __init__(self, steps: Sequence[Step], scale: Scale | None = None) -> None:
         known = sorted({step for step in steps if step is not None})
         self.scale: Scale = scale or step_scale(steps)
+        self.steps = len(known)
         self.last = known[-1] if known else 0
         self.start = known[0] if known else 0
         self.first = next((step for step in known if step > 0), 1)
@@ -104,7 +107,18 @@ class StepAxis:
             numbers = [number for number in numbers if number == 0 or number >= self.first / 1.5]
             if self.last > 2 * numbers[-1]:  # a number near the right end, too
                 numbers.append(float(self.last))
-        return [*numbers, float(self.release_position(scale))] if self.release else numbers
+        if not self.release:
+            return numbers
+        if not self.steps:
+            return [float(self.release_position(scale))]
+        at = float(self.release_position(scale))
+        start = self._place(self.start, scale)
+        near = NEAR * (self._place(at, scale) - start)
+        apart = [n for n in numbers if self._place(at, scale) - self._place(n, scale) >= near]
+        return [*apart, at]
+
+    def _place(self, step: float, scale: Scale) -> float:
+        return step if scale == "linear" else math.log1p(step / self.first)
 
     def x(self, *, field: str = "at") -> alt.X:
         label = "format(datum.value, '~s')"

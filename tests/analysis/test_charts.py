@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,11 +11,21 @@ import altair as alt
 import polars as pl
 import pytest
 
-from logitbank.analysis.charts.chart import bare_spec, chart_caption, chart_title, save_charts
+import logitbank
+from logitbank.analysis.charts.chart import (
+    Chart,
+    bare_spec,
+    chart_caption,
+    chart_title,
+    paper_specs,
+    save_charts,
+    titled,
+)
 from logitbank.analysis.charts.curves import (
     change_caption,
     change_points,
     curves,
+    dots,
     significance_rows,
     stacked,
     with_series,
@@ -25,8 +36,10 @@ from logitbank.analysis.charts.steps import StepAxis, step_scale
 from logitbank.analysis.charts.theme import PALETTE, color_map
 from logitbank.errors import DrawingError, UsageError
 from tests.golden import banks
+from tests.support import evaluation_banks
 from tests.support.drawing import draw_here
 from tests.support.paths import ROOT
+from tests.support.pictures import Picture
 from tests.support.study_cases import charts, made
 
 HOSTILE = '</text><script>alert(1)</script>"& <b>'
@@ -281,3 +294,82 @@ def test_equal_curves_of_groups_of_two_models_differ_in_width() -> None:
     one = table.filter(model="a")
     axis = StepAxis(one["step"].to_list())
     assert "width" not in str(curves(one, axis, Measure("value", "V", band=None), group="group"))
+
+
+@pytest.mark.parametrize(
+    "steps", [[*range(0, 300_001, 50_000)], [0, 1, 10, 100, 512, *range(1000, 143_001, 1000)]]
+)
+def test_the_release_is_labelled_beside_many_ticks(steps: list[int]) -> None:
+    table = values("toy", [*steps, None])
+    plot = titled(curves(table, StepAxis(table["step"].to_list()), VALUE), "a", "b")
+    picture = drawn_picture(plot, 3.3)
+    assert "release" in {text.text for text in picture.texts}
+    assert not picture.overlaps()
+
+
+def test_several_releases_without_steps_are_drawn_with_the_names_of_their_models() -> None:
+    table = pl.concat(values(model, [None, None]) for model in ("toy", "other"))
+    table = table.with_columns(kind=pl.Series(["a", "b"] * 2))
+    plot = titled(curves(table, StepAxis([None]), VALUE, group="kind"), "a", "b")
+    picture = drawn_picture(plot, 3.3)
+    assert picture.height < 400
+    assert {"toy", "other", "a", "b"} <= {text.text for text in picture.texts}
+
+
+def test_a_row_of_dots_without_intervals_has_a_legend_of_dots() -> None:
+    table = with_series(pl.concat(values(model, [8]) for model in ("toy", "other")))
+    plot = dots(
+        alt.Chart(table), table, VALUE._replace(band=None), "run", tooltip={"Model": "series"}
+    )
+    (svg,) = draw_here([("vegalite_to_svg", list(paper_specs({"a": titled(plot, "a", "b")}, 3.3)
+                                                 .values()), {})])  # fmt: skip
+    symbols = [
+        each.attrib["d"]
+        for part in ElementTree.fromstring(svg).iter()
+        if "role-legend-symbol" in part.attrib.get("class", "")
+        for each in part
+    ]
+    assert len(symbols) == 2
+    assert all("A" in shape for shape in symbols), symbols
+
+
+def test_no_plot_is_mirrored_by_long_names() -> None:
+    table = pl.DataFrame({"name": ["a" * 80, "b" * 80], "value": [1.0, 2.0]})
+    plot = alt.Chart(table).mark_point().encode(x="value:Q").facet("name:N", columns=2)
+    (spec,) = paper_specs({"a": titled(plot, "a", "b")}, 3.3).values()
+    assert spec["spec"]["width"] > 0
+
+
+def test_an_axis_of_p_values_has_its_dashed_line_and_captions_name_only_drawn_bands(
+    tmp_path: Path,
+) -> None:
+    bank = evaluation_banks.winobias_bank(tmp_path / "b.zarr", steps=1)
+    charts = logitbank.fairness(bank, bootstrap=20).charts
+    (drawn,) = draw_here(
+        [("vegalite_to_svg", list(paper_specs({"p": charts["p_values"]}, 3.3).values()), {})]
+    )
+    assert Picture(drawn.decode()).height < 300
+    for name in ("jsd_p", "average_rank", "accuracy", "rank_and_accuracy"):  # of one option order
+        assert "option orders" not in chart_caption(charts[name]), name
+
+
+def test_an_axis_of_releases_alone_has_no_other_tick() -> None:
+    assert StepAxis([None]).ticks("symlog") == [1.0]
+
+
+VALUE = Measure("value", "x")
+
+
+def values(model: str, steps: Sequence[int | None]) -> pl.DataFrame:
+    numbers = [1.0 + at for at in range(len(steps))]
+    return pl.DataFrame(
+        {"model": model, "run": "main", "step": steps, "value": numbers, "low": numbers,
+         "high": numbers}, schema_overrides={"step": pl.Int64},
+    )  # fmt: skip
+
+
+def drawn_picture(plot: Chart, inches: float) -> Picture:
+    (svg,) = draw_here(
+        [("vegalite_to_svg", [spec], {}) for spec in paper_specs({"a": plot}, inches).values()]
+    )
+    return Picture(svg.decode())

@@ -18,6 +18,8 @@ from logitbank.store.steps import in_order
 
 MOST_SERIES = 6
 """Most heat maps on a page."""
+LONGEST = 20
+"""Characters of a name above which a heat map has a row for itself."""
 INTERVALS = "95% confidence intervals over prompts"
 PANELS = {
     "js_previous": Measure("value", "JSD from the previous\ncheckpoint (nats)", scale="zero"),
@@ -105,7 +107,8 @@ def _map(table: pl.DataFrame) -> Chart:
     chart = heat.properties(height=180)
     if len(drawn) > 1:
         facet = alt.Facet(f"{SERIES}:N", header=alt.Header(title=None), sort=drawn)
-        chart = heat.properties(height=130).facet(facet=facet, columns=2, spacing=8)
+        columns = 2 if max(map(len, drawn)) <= LONGEST else 1
+        chart = heat.properties(height=130).facet(facet=facet, columns=columns, spacing=8)
         chart = chart.resolve_scale(x="independent", y="independent")
     caption = (
         "Kullback–Leibler divergence between every two checkpoints, the mean of both directions. "

@@ -34,7 +34,7 @@ MARKS = (
     f"Filled marks: male and female answers differ, p < {SIGNIFICANCE} (Mann–Whitney; the BH "
     "adjustment and Wilcoxon on pairs are not in the paper)."
 )
-SPREAD = "Bands: ± 1 SD between option orders."
+SPREAD = "± 1 SD between option orders"
 LEAST = 1e-12
 """The smallest p value that is drawn at its place."""
 GAP = Measure("delta", "Gender gap Δ", ("low", "high"))
@@ -83,23 +83,23 @@ def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
 
 
 def _jsd_p(result: Fairness, axis: StepAxis) -> Chart | None:
-    caption = (
-        "JSD-P of the correct answer, for prompts whose answer is "
-        f"{' or '.join(GENDERS)}; smaller is better. {SPREAD} {MARKS}"
-    )
     own = result.jsd_parts.filter(pl.col("gold") == pl.col("option"), pl.col("gold").is_in(GENDERS))
     table = _banded(own, "jsd_p", least=0, most=1)
+    caption = (
+        "JSD-P of the correct answer, for prompts whose answer is "
+        f"{' or '.join(GENDERS)}; smaller is better. {interval_caption(table, SPREAD)} {MARKS}"
+    )
     chart = _above_tests(result, axis, table, JSD_P, tests="jsd_p")
     text = f"{caption}{_order(table)} n = {_prompts(result, GENDERS)}."
     return chart and titled(chart, "JSD-P per correct answer", text, axis=axis)
 
 
 def _average_rank(result: Fairness, axis: StepAxis) -> Chart | None:
+    table = _banded(result.average_rank, "average_rank", least=1)
     caption = (
         "Rank of the correct answer's token in the vocabulary, mean over prompts; 1 is best. "
-        f"{SPREAD} {MARKS}"
+        f"{interval_caption(table, SPREAD)} {MARKS}"
     )
-    table = _banded(result.average_rank, "average_rank", least=1)
     chart = _above_tests(result, axis, table, RANK, tests="average_rank")
     text = f"{caption}{_order(table)} n = {_prompts(result, LABELS)}."
     return chart and titled(chart, "Average Rank per correct answer", text, axis=axis)
@@ -136,7 +136,7 @@ def _neutral_options(result: Fairness, axis: StepAxis) -> Chart | None:
     chart: Chart = curves(table, axis, JSD_P, group="option", tooltip={"Answers": "items"})
     caption = (
         f"JSD-P of the {LABELS.male} and the {LABELS.female} option on prompts whose answer is "
-        f"“{LABELS.neutral}”: the probability that each takes. {SPREAD}"
+        f"“{LABELS.neutral}”: the probability that each takes. {interval_caption(table, SPREAD)}"
     )
     tests = result.comparison.filter(test=MANN_WHITNEY)
     if len(tests):
@@ -159,7 +159,7 @@ def _accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
     plot = curves(table, axis, ACCURACY, group="gold", tooltip=tooltip)
     caption = (
         "Share of prompts whose correct answer's token is the only maximum of the whole "
-        f"vocabulary. {SPREAD} n = {_prompts(result, LABELS)}."
+        f"vocabulary. {interval_caption(table, SPREAD)} n = {_prompts(result, LABELS)}."
     )
     return titled(plot, "Accuracy per correct answer", caption, axis=axis)
 
@@ -181,7 +181,7 @@ def _rank_and_accuracy(result: Fairness, axis: StepAxis) -> Chart | None:
     caption = (
         f"Above: Average Rank of the answer “{answer}”, mean over prompts; 1 is best. Below: share "
         "of the same prompts whose answer's token is the only maximum of the whole vocabulary. "
-        f"{SPREAD} n = {_prompts(result, [answer])}."
+        f"{interval_caption(ranks, SPREAD)} n = {_prompts(result, [answer])}."
     )
     title = f"Average Rank and accuracy of “{answer}”"
     return titled(stacked(*plots), title, caption, axis=axis)
@@ -202,7 +202,7 @@ def _p_values(result: Fairness, axis: StepAxis) -> Chart | None:
     if table.is_empty():
         return None
     tooltip = {"p": "p", "n of the first sample": "n1", "n of the second sample": "n2"}
-    drawn = Measure("drawn", "p (log scale)", None, "log", level=1)
+    drawn = Measure("drawn", "p (log scale)", None, "log", level=(SIGNIFICANCE, 1))
     plot = curves(table, axis, drawn, group="test", tooltip=tooltip)
     both = " Options: JSD-P of the two models on neutral prompts." if len(models) else ""
     caption = (

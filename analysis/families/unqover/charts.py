@@ -86,7 +86,8 @@ def _attributes(result: Unqover, category: str) -> Chart:
     if table["gamma_female"].null_count() == 0:
         measure = Measure("gamma_female", "γ (← male · female →)", None)
         what = "C towards the female name"
-    table = table.sort(measure.column, descending=True)
+    order = table.sort(measure.column, descending=True)["attribute"].unique(maintain_order=True)
+    table = table.sort(pl.col("attribute").cast(pl.Enum(order)), maintain_order=True)
     tooltip = {
         "Model": SERIES, "Attribute": "attribute", "Mean |γ|": "strength",
         "Strongest subject": "subject", "Its γ": "gamma",

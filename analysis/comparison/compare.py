@@ -4,6 +4,7 @@ They show the effect of storage dtypes, engines and hardware, and compare models
 divergences, ranks, metrics and single prompts.
 """
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -206,17 +207,36 @@ def _nothing_common(sides: Sequence[Side], *, among: str) -> str:
     a, b = (side.bank for side in sides)
     shared = {*sides[0].models.values()} & {*sides[1].models.values()}
     if shared:
-        return (
+        text = (
             f"No matching checkpoints{among}: {a.path} and {b.path} have no run, step and query "
-            f"set of {', '.join(sorted(shared))} in common. `logitbank info` lists their contents."
+            f"set of {', '.join(sorted(shared))} in common."
         )
+        runs = [sorted(_runs(side, shared)) for side in sides]
+        if sides[0].runs or not all(runs) or {*runs[0]} & {*runs[1]}:
+            return f"{text} `logitbank info` lists their contents."
+        names = {side.models[name]: name for side in sides for name in side.models}
+        match = [(one, names[one]) for one in sorted(shared) if one != names[one]]
+        return f"{text} Their runs have other names. {_match(*match, (runs[0][0], runs[1][0]))}"
     models = ", ".join(f"{bank.path} has {listed_models(bank.models)}" for bank in (a, b))
     text = f"No matching checkpoints{among}: {models}."
     sets = [{d.query_set for d in bank.deposits()} for bank in (a, b)]
     if not sets[0] & sets[1]:
         return f"{text} No model of one has a query set of the other: tokenizers or prompts differ."
     first, second = (next(iter(bank.models), "MODEL") for bank in (a, b))
-    return f"{text} Fix: compare … --match {first}={second}"
+    return f"{text} {_match((first, second))}"
+
+
+def _match(*names: tuple[str, str]) -> str:
+    options = (f"--match {shlex.quote(f'{one}={other}')}" for one, other in names)
+    return f"Fix: compare … {' '.join(options)}"
+
+
+def _runs(side: Side, models: Collection[str]) -> set[str]:
+    """The runs of models, which are named as in A."""
+    return {
+        place[1] for d in side.bank.deposits()
+        if (place := side.place(d.checkpoint)) and place[0] in models
+    }  # fmt: skip
 
 
 def _queries(banks: Sequence[Bank], prompts: str | None) -> Queries:

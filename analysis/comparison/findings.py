@@ -7,8 +7,10 @@ import polars as pl
 
 from logitbank.analysis.comparison.metrics import Comparison
 from logitbank.analysis.families import families
+from logitbank.analysis.family import Family
 from logitbank.analysis.finding import Finding
 from logitbank.analysis.frames.expressions import same_as
+from logitbank.analysis.results.measured import item_of
 from logitbank.analysis.results.series import series_name
 from logitbank.analysis.stats.correlation import pearson
 from logitbank.wording import counted, number, step_name
@@ -26,19 +28,27 @@ def findings(comparison: Comparison) -> list[Finding]:
         return [*_limits(comparison)]
     names = comparison.names
     return [
-        _headline(d), *_logits(d), *_ranks(d),
+        _headline(d, whole=comparison.only.is_empty()), *_logits(d), *_ranks(d),
         *_metrics(comparison.metrics, names, same=not _largest(d, "max_logit_difference")),
         *_prompts(comparison.prompts, names), *_origin(d, names), *_limits(comparison),
     ]  # fmt: skip
 
 
-def _headline(d: pl.DataFrame) -> Finding:
+def _headline(d: pl.DataFrame, *, whole: bool) -> Finding:
+    """The largest difference and changed top-1 tokens; `whole` if no side has rows of its own."""
+    if not int(d["entries"].sum()):
+        return Finding(text="No token is listed in both A and B, so that no logit is compared.")
     largest = _largest(d, "max_logit_difference")
     if not largest:
-        return Finding(text="A and B have the same logits.")
-    share = int(d["argmax_changed"].sum()) / int(d["rows"].sum())
-    text = f"Logits differ by up to {number(largest)}; the top-1 token changes in {share:.1%}"
-    return Finding(text=f"{text} of rows.")
+        if whole and not d["max_kl"].null_count():
+            return Finding(text="A and B have the same logits.")
+        return Finding(text="All compared logits of A and B are the same.")
+    text = f"Logits differ by up to {number(largest)}"
+    if known := int(d["rows"].sum()) - int(d["argmax_unknown"].sum()):
+        share = int(d["argmax_changed"].sum()) / known
+        of = "rows" if known == int(d["rows"].sum()) else f"{counted(known, 'known row')}"
+        text += f"; the top-1 token changes in {share:.1%} of {of}"
+    return Finding(text=f"{text}.")
 
 
 def _logits(d: pl.DataFrame) -> Iterator[Finding]:
@@ -48,6 +58,8 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
     baseline = ""
     if len(full):
         baseline = f"{number(full['rounding'].max())} explained by the dtypes of storage"  # type: ignore[arg-type]
+    if not int(d["entries"].sum()):
+        return
     yield Finding(
         text="Largest difference of a logit", value=_largest(d, "max_logit_difference"),
         form=".3g", n=n, baseline=baseline,
@@ -77,14 +89,15 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _ranks(d: pl.DataFrame) -> Iterator[Finding]:
-    rows = int(d["rows"].sum())
     unknown = int(d["argmax_unknown"].sum())
-    yield Finding(
-        text="Rows whose top-1 token differs", value=int(d["argmax_changed"].sum()) / rows,
-        form=".1%", n=counted(rows, "row"),
-        note=f"{counted(unknown, 'row')} with equal tokens that are not listed do not count"
-        if unknown else "",
-    )  # fmt: skip
+    unlisted = f"{counted(unknown, 'row')} excluded, with equal tokens that are not listed"
+    if known := int(d["rows"].sum()) - unknown:
+        yield Finding(
+            text="Rows whose top-1 token differs", value=int(d["argmax_changed"].sum()) / known,
+            form=".1%", n=counted(known, "row"), note=unlisted if unknown else "",
+        )  # fmt: skip
+    else:
+        yield Finding(text=f"No row with a known top-1 token: {unlisted}.")
     if options := int(d["options"].sum()):
         most = max(d["max_rank_change"].drop_nulls())
         reach = f" (by up to {most:,})" if most else ""
@@ -118,7 +131,7 @@ def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Fin
                 text=f"{prompts}, {name}: {what}, {_where(row, names)}",
                 value=row["difference"], low=row["low"], high=row["high"], form="+.3g",
                 baseline=f"{number(row['a'])} in A",
-                n=counted(row["items"], own.item),
+                n=counted(row["items"], _item(own, row)),
             )  # fmt: skip
             curve = moved.filter(same_as(row, ("model", "run", "group")))
             r = pearson(curve["a"], curve["b"]).r
@@ -129,6 +142,14 @@ def _metrics(metrics: pl.DataFrame, names: Names, *, same: bool) -> Iterator[Fin
                     f" checkpoints of {_compared(row, names)}",
                     value=r, form=".3f", n=counted(len(curve), "checkpoint"),
                 )  # fmt: skip
+
+
+def _item(family: Family, row: Mapping[str, Any]) -> str:
+    """What an item of a measure is called; measures of one name differ in their group."""
+    measures = [each for each in family.measures if each.name == row["metric"]]
+    group = str(row["group"])
+    best = max(measures, key=lambda each: len(each.group) if group.startswith(each.group) else -1)
+    return item_of(family, best.key)
 
 
 def _text(family: str, metric: str) -> str:

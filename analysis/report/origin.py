@@ -10,7 +10,12 @@ import polars as pl
 from logitbank.store import Bank
 from logitbank.store.format.about import about_fields, bank_sources
 from logitbank.store.read.copied_weights import CopiedWeights, copied_weights
-from logitbank.store.read.provenance import bank_digest, provenance_table
+from logitbank.store.read.provenance import (
+    bank_digest,
+    last_step,
+    name_releases,
+    provenance_table,
+)
 from logitbank.wording import step_name
 
 
@@ -99,12 +104,13 @@ def _holdings(info: pl.DataFrame, wrong: Sequence[CopiedWeights]) -> pl.DataFram
     table = info.group_by(keys, maintain_order=True).agg(
         checkpoints=pl.len(),
         first_step=pl.col("step").min(),
-        last_step=pl.col("step").max(),
+        last_step=last_step(),
         queries=pl.col("queries").first(),
         incomplete=(pl.col("committed") < pl.col("queries")).sum(),
         unsealed=(~pl.col("sealed")).sum(),
         bytes=pl.col("bytes").sum(),
     )
+    table = name_releases(table, "first_step", "last_step")
     if not wrong:
         return table
     named: dict[tuple[str, str], list[str]] = {}

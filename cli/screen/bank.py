@@ -11,7 +11,12 @@ from logitbank.cli.output import print_frame, print_lines, say
 from logitbank.errors import UsageError
 from logitbank.store.format.about import about_fields, bank_sources
 from logitbank.store.read.copied_weights import copied_weights
-from logitbank.store.read.provenance import bank_digest, provenance_table
+from logitbank.store.read.provenance import (
+    bank_digest,
+    last_step,
+    name_releases,
+    provenance_table,
+)
 from logitbank.wording import counted, readable_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +44,10 @@ def print_bank(bank: "Bank", form: str, *, checkpoints: bool) -> None:
                 advice = "Ask its publisher before you use or cite the data."
             print_lines([f"Not stored: {', '.join(unset)}. {advice}"])
     info = bank.info()
-    print_frame(info if checkpoints else by_run(info), form)
+    table = info if checkpoints else by_run(info)
+    if form == "table":
+        table = name_releases(table, "step", "first", "last")
+    print_frame(table, form)
     for copied in copied_weights(bank.deposits()):
         say(f"Note: {copied}")
     if info.is_empty():
@@ -49,12 +57,13 @@ def print_bank(bank: "Bank", form: str, *, checkpoints: bool) -> None:
 def by_run(info: pl.DataFrame) -> pl.DataFrame:
     """The rows of `Bank.info` of each model and run together.
 
-    `results` are the stored results of contexts; `missing` are those that a deposit lacks.
+    `first` and `last` are steps, null for a release, which comes after all steps. `results` are the
+    stored results of contexts; `missing` are those that a deposit lacks.
     """
     step = pl.col("step")
     kinds = (pl.col(name).unique().sort().str.join(", ") for name in ("keep", "dtype", "engine"))
     return info.group_by("model", "run", maintain_order=True).agg(
-        step.n_unique().alias("checkpoints"), step.min().alias("first"), step.max().alias("last"),
+        step.n_unique().alias("checkpoints"), step.min().alias("first"), last_step().alias("last"),
         pl.col("committed").sum().alias("results"),
         (pl.col("queries") - pl.col("committed")).sum().alias("missing"),
         pl.col("bytes").sum(), *kinds,

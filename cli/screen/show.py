@@ -16,6 +16,7 @@ from logitbank.cli.output import (
     print_table,
     print_title,
 )
+from logitbank.store.read.provenance import name_releases
 from logitbank.wording import plain_step
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def _print_moves(moves: "PromptMoves", *, bank: str, top: int) -> None:
         _print_series(name, moves.measure)
         shown = (table if crowd else table.drop("model", "run")).head(top)
         shown = shown.join(texts, on=key, how="left", nulls_equal=True, maintain_order="left")
+        ends = [end for end in ("low", "high") if shown[end].is_finite().sum() == len(shown)]
+        shown = name_releases(shown, *(f"{end}_step" for end in ends))
         print_table(shown.select(c for c in shown if c.name != "order_seed" or c.count()))
         if first is None and len(table):
             first = table.row(0, named=True)

@@ -15,6 +15,7 @@ from logitbank.store.format import index, zarrays
 from logitbank.store.format.index import Objects
 from logitbank.store.format.schema import Json
 from logitbank.store.read.copied_weights import MATRICES
+from logitbank.wording import plain_step
 
 _ROWS = pl.Schema(
     {
@@ -34,7 +35,7 @@ def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
     -------
     One row per model, run, field and value: columns model, run, field (`engine`,
     `source.revision`, …), value (text; anything else as JSON), deposits (number), first_step,
-    last_step.
+    last_step (null for a release).
     """
     rows = [
         (d.checkpoint.model, d.checkpoint.run, field, value, d.checkpoint.step)
@@ -44,8 +45,20 @@ def provenance_table(deposits: Iterable[Deposit]) -> pl.DataFrame:
     table = pl.DataFrame(rows, schema=_ROWS, orient="row")
     step = pl.col("step")
     return table.group_by("model", "run", "field", "value", maintain_order=True).agg(
-        deposits=pl.len().cast(pl.Int64), first_step=step.min(), last_step=step.max()
+        deposits=pl.len().cast(pl.Int64), first_step=step.min(), last_step=last_step()
     )
+
+
+def last_step() -> pl.Expr:
+    """The last of the column `step`: null if it has a release, which comes after all steps."""
+    step = pl.col("step")
+    return pl.when(step.null_count() == 0).then(step.max())
+
+
+def name_releases(table: pl.DataFrame, *steps: str) -> pl.DataFrame:
+    """A table for people, in which columns of steps have the name of a release instead of null."""
+    names = [name for name in steps if name in table and table[name].null_count()]
+    return table.with_columns(pl.col(names).cast(pl.String).fill_null(plain_step(None)))
 
 
 def _fields(deposit: Deposit) -> Iterator[tuple[str, str]]:

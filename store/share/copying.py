@@ -104,14 +104,16 @@ def copy(
     versions = _Versions(target, parts)
     versions.require_one(stored)
     unfinished = target.unfinished()
-    known, plans = dict(stored), list[Moves]()
+    known, plans, earlier = dict(stored), list[Moves](), dict[str, str]()
     for part in parts:
         requested = {path: value for path, value in part.objects.items() if path != "zarr.json"}
         plan = moves(
-            requested, known, location=target.url, origin=part.source.url, unfinished=unfinished
-        )
+            requested, known, location=target.url, origin=part.source.url, unfinished=unfinished,
+            earlier=earlier,
+        )  # fmt: skip
         _check_tables(part, plan, parts, target)
         known |= plan.sent
+        earlier = dict.fromkeys(plan.deposits, part.source.url) | earlier
         plans.append(plan)
     incoming = [
         Incoming(

@@ -59,6 +59,7 @@ def moves(
     location: str,
     origin: str = "",
     unfinished: Objects | None = None,
+    earlier: Mapping[str, str] | None = None,
 ) -> Moves:
     """The requested objects that are not in `stored`.
 
@@ -73,6 +74,8 @@ def moves(
         The target and the bank, for messages.
     unfinished
         Documents of deposits in progress at the target, which whole ones replace.
+    earlier
+        Bank of each deposit in `stored` that is not at the target yet, for messages.
 
     Raises
     ------
@@ -81,7 +84,9 @@ def moves(
     DamagedError
         The attributes of a deposit are invalid.
     """
-    _Comparison(requested, stored, unfinished or {}, location, origin).require_equal()
+    _Comparison(
+        requested, stored, unfinished or {}, location, origin, earlier or {}
+    ).require_equal()
     sealed = {d for path in stored if path == f"{(d := object_deposit(path))}/commits/{SEAL}.json"}
     damaged = {head for path in requested if (head := object_head(path)) and path not in stored}
     tokenizers = _tokenizers(stored)
@@ -182,6 +187,7 @@ class _Comparison:
     unfinished: Objects
     location: str
     origin: str
+    earlier: Mapping[str, str]
     _checkpoints: dict[str, list[str]] = field(default_factory=dict)
     """Folders of deposits at the target, by checkpoint."""
 
@@ -199,7 +205,7 @@ class _Comparison:
             for sibling in self._checkpoints.get(folder.rpartition("/")[0], ()):
                 other = spec_there(sibling)
                 if different := unlike(other.provenance, spec.provenance):
-                    raise self._conflict(spec, folder, sibling, f"{different[0]} differ")
+                    raise self._conflict(spec, folder, sibling, _differ(different[0]))
                 if sibling == folder:
                     self._require_same_settings(spec, other, folder)
             self._require_same_numbers(spec, folder, here.get(folder, {}), there.get(folder, {}))
@@ -214,7 +220,7 @@ class _Comparison:
             if theirs[name] == value:
                 continue
             if name in (*DIGESTS, ARRAY):
-                raise self._conflict(spec, folder, folder, f"{name} differ")
+                raise self._conflict(spec, folder, folder, _differ(name))
             advice = "Run `logitbank shrink` on the larger bank first." if name == "keep" else ""
             difference = f"{name} is {value}, not {theirs[name]}"
             raise self._conflict(spec, folder, folder, difference, advice)
@@ -233,16 +239,21 @@ class _Comparison:
         self, spec: DepositSpec, folder: str, other: str, difference: str, advice: str = ""
     ) -> BankError:
         """The error of two deposits that cannot be in one bank."""
+        location = self.earlier.get(other, self.location)
         return BankError(
             f"Cannot copy {spec.checkpoint}, {spec.query_set}: {difference} ({self.origin}/{folder}"
-            f" and {self.location}/{other}). Nothing was copied. "
+            f" and {location}/{other}). Nothing was copied. "
             + (
                 advice
                 or "Run `logitbank compare` to see how they differ. Then store yours under another"
-                " model or run name, exclude it with --model or --steps, or remove one of the two"
-                " folders."
+                " model or run name, or remove one of the two folders. `push` and `pull` can also"
+                " exclude it, with --model or --steps."
             )
         )
+
+
+def _differ(name: str) -> str:
+    return f"{name} {'differ' if name.endswith('weights') else 'differs'}"
 
 
 def _spec(document: Object, where: str) -> DepositSpec:

@@ -9,13 +9,14 @@ from hypothesis.extra import numpy as arrays
 from scipy.special import log_softmax, rel_entr
 
 from logitbank.analysis.comparison.compare import compare
-from logitbank.analysis.comparison.findings import findings
+from logitbank.analysis.comparison.findings import _metrics, findings
 from logitbank.analysis.comparison.metrics import Comparison
 from logitbank.analysis.comparison.rows import _kl
 from logitbank.analysis.finding import Finding
 from logitbank.errors import BankError, UsageError
 from logitbank.store import Bank, CheckpointId, Query, QuerySet, shrink
 from logitbank.store.format.schema import PROMPTS_SCHEMA, Dtype
+from tests.support import unqover_cases
 from tests.support.evaluation_banks import add_lambada
 from tests.support.hidden_banks import hidden_bank
 from tests.support.small_banks import (
@@ -193,6 +194,62 @@ def test_a_highest_token_of_several_is_no_change_at_any_level(tmp_path: Path, ke
         unknown = QUERIES * (keep == "options")
         assert d["argmax_changed"].to_list() == [changed * (keep != "options")]
         assert d["argmax_unknown"].to_list() == [unknown]
+        texts = [each.text for each in compare(a.path, b.path).findings]
+        none = [text for text in texts if text.startswith("No row with a known top-1 token: 10")]
+        assert len(none) == bool(unknown)
+
+
+def test_rows_with_an_unknown_top_1_token_are_no_part_of_the_share(tmp_path: Path) -> None:
+    """Tokens 2 and 5, which are no options, are equal in the first six rows of A."""
+    values = logits()
+    values[:, 2] = values.max() + 1
+    other = values.copy() + np.float32(0.5)
+    values[:6, 5] = values[:6, 2]
+    other[:6, 3] = other[9, 3] = other.max() + 1
+    a = banked(tmp_path / "a", values, keep="options")
+    study = compare(a.path, banked(tmp_path / "b", other, keep="options").path)
+    assert study.result.logits.select("argmax_changed", "argmax_unknown").row(0) == (1, 6)
+    share = find_finding(study.result, "Rows whose top-1 token differs")
+    assert (share.value, share.n) == (0.25, "4 rows")
+    assert study.findings[0].text.endswith("the top-1 token changes in 25.0% of 4 known rows.")
+
+
+def test_logits_are_the_same_only_if_all_are_compared(tmp_path: Path) -> None:
+    values = logits()
+    a = banked(tmp_path / "a", values)
+    b = banked(tmp_path / "b", values, keep="options")
+    assert compare(a.path, a.path).findings[0].text == "A and B have the same logits."
+    assert (
+        compare(a.path, b.path).findings[0].text == "All compared logits of A and B are the same."
+    )
+    banked(tmp_path / "c", values), banked(tmp_path / "c", values, step=4)
+    more = compare(a.path, tmp_path / "c").findings
+    assert more[0].text == "All compared logits of A and B are the same."
+    assert "Only B has 10 rows, of 1 checkpoint × query set." in [each.text for each in more]
+
+
+def test_without_a_common_token_no_logit_is_compared(tmp_path: Path) -> None:
+    queries = QuerySet(QUERY_SET.tokenizer, QUERY_SET.queries)
+    for name, token in (("a", 2), ("b", 3)):
+        bank = Bank.create(tmp_path / name)
+        bank.add_query_set(queries)
+        values = logits()
+        values[:, token] = 99
+        bank.deposit(
+            values, checkpoint=CheckpointId("m", step=3), query_set=queries.name, keep="topk:1"
+        )
+    texts = [each.text for each in compare(tmp_path / "a", tmp_path / "b").findings]
+    assert texts[0] == "No token is listed in both A and B, so that no logit is compared."
+    assert not any("difference of" in text for text in texts)
+
+
+def test_items_have_the_name_that_their_measure_gives_them(tmp_path: Path) -> None:
+    bank = unqover_cases.make_bank(tmp_path / "u")
+    found = compare(bank, bank).result
+    table = found.metrics.filter(metric="eta")
+    moved = found.metrics.with_columns(difference=pl.lit(0.1))
+    texts = [f"{each}" for each in _metrics(moved, {}, same=False)]
+    assert any(f"{table['items'][0]} subject–attribute pairs" in text for text in texts)
 
 
 def test_without_full_rows_listed_entries_are_compared(tmp_path: Path) -> None:
@@ -348,6 +405,15 @@ def test_models_of_other_names_are_matched_in_two_banks_and_in_one(tmp_path: Pat
         f'No matching checkpoints: {a.path} has model "mine", {b.path} has model "theirs". '
         "Fix: compare … --match mine=theirs"
     )
+    c = new_bank(tmp_path / "c")
+    c.deposit(one, checkpoint=CheckpointId("it's", "seed1", 3), query_set=QUERY_SET.name)
+    for banks, match, fix in (
+        ((a, c), None, """--match 'mine=it'"'"'s'"""),
+        ((a, c), {"mine": "it's"}, """--match 'mine=it'"'"'s' --match main=seed1"""),
+    ):
+        with pytest.raises(BankError) as refused:
+            compare(*banks, match=match)
+        assert str(refused.value).endswith(f" Fix: compare … {fix}")
     apart = compare(a.path, b.path, match={"mine": "theirs"}).result
     alone = compare(both.path, match={"mine": "theirs"}).result
     assert apart.logits["model"].to_list() == ["mine"]

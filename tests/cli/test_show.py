@@ -13,6 +13,7 @@ import pytest
 from logitbank.cli.screen.show import MOST_BARS, sparkline
 from logitbank.store import Bank, CheckpointId, Query, QuerySet
 from logitbank.store.format.schema import PROMPTS_SCHEMA
+from logitbank.store.read.provenance import provenance_table
 from tests.support.command import Call
 from tests.support.small_banks import (
     QUERIES,
@@ -64,6 +65,25 @@ def test_prompts_with_the_largest_change_are_listed(call: Call, parity: Path) ->
     code, out, _ = call("show", parity, "--steps", "0,8", "--prompts", "parity", "--top", 1)
     assert code == 0
     assert words(out)[4] == ["p0", "yes", "0.4", "0.5", "0", "0.9", "8", "Is", "0", "even?"]
+
+
+def test_a_release_has_its_name_in_tables_for_people(call: Call, tmp_path: Path) -> None:
+    """`info` counts a release among the checkpoints; it is the last one."""
+    bank = new_bank(tmp_path / "b")
+    put(bank, 0, (1, 1))
+    put(bank, None, (9, 1))
+    row = call("show", bank.path, "--top", 1)[1].splitlines()[4].split()
+    assert row[:7] == ["p0", "yes", "0.4", "0.5", "0", "0.9", "release"]
+    assert call("info", bank.path)[1].splitlines()[-1].split()[:5] == [
+        "toy",
+        "main",
+        "2",
+        "0",
+        "release",
+    ]
+    assert "\ntoy,main,2,0,," in call("info", bank.path, "--format", "csv")[1]
+    first_and_last = provenance_table(bank.deposits()).select("first_step", "last_step").row(0)
+    assert first_and_last == (0, None)
 
 
 def orders(path: Path) -> Path:

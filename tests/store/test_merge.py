@@ -190,8 +190,10 @@ def test_a_conflict_names_the_deposit_and_copies_nothing(
     for name in (deposit_folder(other), deposit_folder(one), "org/model step 0"):
         assert str(name) in str(error.value)
     assert digests(one.path) == before
-    with pytest.raises(BankError, match=message):
+    with pytest.raises(BankError, match=message) as error:
         merge(tmp_path / "new", one.path, other.path)
+    for folder in (deposit_folder(one), deposit_folder(other)):
+        assert str(folder) in str(error.value), "the folders that exist"
     assert not (tmp_path / "new").exists()
 
 

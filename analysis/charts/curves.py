@@ -105,6 +105,21 @@ def _with_median(table: pl.DataFrame, column: str, group: str) -> pl.DataFrame:
     return pl.concat([table.with_columns(pl.lit(False).alias(BOLD)), median], how="diagonal")
 
 
+def with_gaps(table: pl.DataFrame, column: str, *keys: str) -> pl.DataFrame:
+    """The rows with a value, and those without one between them, where a line has a gap.
+
+    Rows of a model, run and `keys` are in the order of steps.
+
+    >>> nan = float("nan")
+    >>> table = pl.DataFrame({"model": "m", "run": "main", "x": [nan, 1.0, nan, 2.0, nan]})
+    >>> with_gaps(table, "x")["x"].to_list()
+    [1.0, nan, 2.0]
+    """
+    known = pl.col(column).is_not_nan().fill_null(False).cast(pl.Int64)
+    between = (known.cum_sum() > 0) & (known.cum_sum(reverse=True) > 0)
+    return table.filter(between.over("model", "run", *keys))
+
+
 def curves(
     table: pl.DataFrame,
     axis: StepAxis,

@@ -22,6 +22,7 @@ from logitbank.analysis.charts.curves import (
     horizontal,
     interval_caption,
     stacked,
+    with_gaps,
     with_series,
 )
 from logitbank.analysis.charts.measure import Measure as Axis
@@ -175,10 +176,20 @@ def findings(family: Family, result: Measured) -> list[Finding]:
 
 def _known(family: Family, result: Measured) -> pl.DataFrame:
     """The values of the measures of a family, with the prompt set if there are several."""
+    return _own(family, result).filter(pl.col("value").is_not_nan())
+
+
+def _drawn(family: Family, result: Measured) -> pl.DataFrame:
+    """As `_known`, with the checkpoints at which a line has a gap."""
+    table = _own(family, result)
+    return with_gaps(table, "value", "measure", *groups_of(table))
+
+
+def _own(family: Family, result: Measured) -> pl.DataFrame:
     keys, table = [measure.key for measure in family.measures], result.measures
     if SETS in table.columns and table[SETS].n_unique() == 1:
         table = table.drop(SETS)
-    return table.filter(pl.col("value").is_not_nan(), pl.col("measure").is_in(keys))
+    return table.filter(pl.col("measure").is_in(keys))
 
 
 def changes_of(table: pl.DataFrame, measure: Measure) -> pl.DataFrame:
@@ -348,7 +359,7 @@ def item_of(family: Family, key: str) -> str:
 
 def _samples(family: Family, table: pl.DataFrame) -> str:
     """The sample sizes of all measures of a table, for each kind of item."""
-    known = table.drop_nulls("items")
+    known = table.drop_nulls("items").filter(pl.col("value").is_not_nan())
     if known.is_empty():  # of files
         return f"n = {counted(table.select(CHECKPOINT).n_unique(), 'checkpoint')}."
     items = {key: item_of(family, key) for key in known["measure"].unique(maintain_order=True)}
@@ -391,7 +402,7 @@ def charts(family: Family, result: Measured) -> dict[str, Chart]:
     measure by group has a chart of its own, of one checkpoint. So have measures of single options,
     and each prompt set of several.
     """
-    table, changes = _known(family, result), result.change_points
+    table, changes = _drawn(family, result), result.change_points
     # The order of names, and so their colours, does not depend on the values that are missing.
     order = {
         name: pl.Enum(result.measures[name].drop_nulls().unique(maintain_order=True))
@@ -439,7 +450,7 @@ def plots(
     family: Family, result: Measured, axis: StepAxis, palette: Sequence[str]
 ) -> Iterator[Chart]:
     """A plot over training for each measure of a family, in these colours: parts of a chart."""
-    table = with_series(_known(family, result))
+    table = with_series(_drawn(family, result))
     drawn = [each for each in family.measures if each.key in table["measure"]]
     for rows, measure, group in _plots(table, drawn, groups_of(table)):
         names = rows[group or SERIES].unique().sort()
@@ -482,7 +493,7 @@ def _over_training(
 def _by_group(family: Family, rows: pl.DataFrame, name: str) -> Chart:
     """The first measure of each group, at one checkpoint."""
     measure = family.measures[0]
-    table = rows.with_columns(_label(name.split(", "), ", "))
+    table = rows.filter(pl.col("value").is_not_nan()).with_columns(_label(name.split(", "), ", "))
     words, level = words_for(measure), _reference(measure)
     tooltip = {name.capitalize(): LABEL, "Model": SERIES, words: "value", "Items": "items"}
     chart = at_checkpoint(

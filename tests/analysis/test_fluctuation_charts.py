@@ -7,11 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from logitbank.analysis.charts.chart import Chart, bare_spec, chart_caption
+from logitbank.analysis.charts.chart import Chart, bare_spec, chart_caption, paper_specs
 from logitbank.analysis.families.fluctuation.charts import charts
 from logitbank.analysis.families.fluctuation.metric import fluctuation_metric
 from logitbank.errors import UsageError
+from tests.support.drawing import draw_here
 from tests.support.fluctuation_cases import drawn, published, random_table, two_runs
+from tests.support.pictures import Picture
 
 JOBS = [f"a trade{number}" for number in range(40)]
 
@@ -170,3 +172,11 @@ def test_run_and_verb_choose_the_panels_and_leave_numbers_as_they_are() -> None:
         fluctuation_metric([table], verb=["was"])
     with pytest.raises(UsageError, match="No run that is chosen has a verb that is chosen"):
         fluctuation_metric([table], run=["seed1"], verb=["works as"])
+
+
+def test_long_names_of_models_leave_charts_as_wide_as_asked() -> None:
+    table = two_runs().with_columns(model=pl.lit("organisation/model-1.4b-deduped-finetuned"))
+    drawn_charts = charts(fluctuation_metric([table]))
+    for name, spec in paper_specs(drawn_charts, 3.3).items():
+        (svg,) = draw_here([("vegalite_to_svg", [spec], {})])
+        assert Picture(svg.decode()).width == pytest.approx(72 * 3.3, rel=0.04), name

@@ -144,6 +144,24 @@ def test_names_have_one_colour_in_all_plots_whatever_values_are_missing(tmp_path
     assert scales[0]["domain"] == ["a", "b"]
 
 
+def test_a_line_has_a_gap_where_a_value_is_missing(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "bank.zarr")
+    prompts = [(f"p{i:02}", (1,), {"kind_of": "ab"[i % 2]}) for i in range(40)]
+    queries = add_pieces(bank, "own", prompts)
+    logits = np.random.default_rng(0).normal(size=(5, 40, VOCAB)).astype(np.float32)
+    for step, values in enumerate(logits):
+        bank.deposit(values, checkpoint=CheckpointId("toy", step=step), query_set=queries.name)
+    family = replace(MINE, measures=MINE.measures[:1])
+    result = measure(family, read_scores(bank, "own"))
+    value = pl.when(pl.col("step").is_in([0, 2])).then(float("nan")).otherwise("value")
+    result = replace(result, measures=result.measures.with_columns(value=value))
+    (chart,) = charts(family, result).values()
+    rows = (row for rows in chart.to_dict()["datasets"].values() for row in rows)
+    assert [(row["step"], row["value"] is None) for row in rows if "value" in row] == [
+        (1, False), (2, True), (3, False), (4, False),
+    ]  # fmt: skip
+
+
 def test_a_registered_family_is_in_reports_and_comparisons(mine: Family, tmp_path: Path) -> None:
     a, one = make(tmp_path / "a", 1)
     b, other = make(tmp_path / "b", 2)

@@ -15,6 +15,7 @@ from logitbank.analysis.charts.curves import (
     interval_caption,
     significance_rows,
     stacked,
+    with_gaps,
     with_series,
 )
 from logitbank.analysis.charts.measure import Measure, power
@@ -62,7 +63,7 @@ def charts(result: Fairness) -> dict[str, Chart]:
 
 
 def _gap(result: Fairness, axis: StepAxis) -> Chart | None:
-    table = with_series(result.gap.filter(pl.col("delta").is_not_nan()))
+    table = with_series(with_gaps(result.gap, "delta"))
     if table.is_empty():
         return None
     names = table[SERIES].unique(maintain_order=True).to_list()
@@ -235,7 +236,7 @@ def _banded(
     table: pl.DataFrame, value: str, *, least: float, most: float | None = None
 ) -> pl.DataFrame:
     """Rows with a value, and a band of one SD around it that stays on the axis."""
-    return table.filter(pl.col(value).is_not_nan()).with_columns(
+    return with_gaps(table, value, *({"gold", "option"} & {*table.columns})).with_columns(
         low=(pl.col(value) - pl.col("sd")).clip(least),
         high=(pl.col(value) + pl.col("sd")).clip(upper_bound=most),
     )

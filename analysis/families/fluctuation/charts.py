@@ -154,10 +154,23 @@ def _above(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """A text in lines of at most so many characters, if its words and “verbs” are not longer."""
+    """A text in lines of at most so many characters, if its words and “verbs” are not longer.
+
+    A longer name of a model goes on after a /, - or _.
+
+    >>> _lines("org/model-1.4b-deduped “works as”", 12)
+    ['org/model-', '1.4b-deduped', '“works as”']
+    """
     whole = re.sub("“.*?”", lambda verb: verb[0].replace(" ", "\xa0"), text)
     lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
-    return [line.replace("\xa0", " ") for line in lines]
+    parts = list[str]()
+    for line in lines:
+        parts.append("")
+        for piece in re.findall(r"[^/_-]+[/_-]*|[/_-]+", line) if len(line) > width else [line]:
+            if parts[-1] and len(parts[-1]) + len(piece) > width:
+                parts.append("")
+            parts[-1] += piece
+    return [part.replace("\xa0", " ") for part in parts]
 
 
 def _certainty(points: pl.DataFrame, plateaus: pl.DataFrame) -> Chart:

@@ -107,7 +107,7 @@ def _fail_usage(error: typer.TyperException) -> NoReturn:
         sys.exit(2)
     context = getattr(error, "ctx", None)
     command = "logitbank" if context is None else context.command_path
-    message = error.format_message().strip()
+    message = error.format_message().strip().replace("Value error, ", "")  # of pydantic
     end = "" if message.endswith((".", "?")) else "."
     _fail(f"{message}{end} See `{command} --help`.", 2)
 

@@ -204,3 +204,9 @@ def test_a_checkpoint_without_the_prompt_has_a_dash(call: Call, tmp_path: Path) 
     code, out, _ = call("show", tmp_path / "b", "--prompt", "p9")
     assert code == 0
     assert out.splitlines()[-1].endswith(" first, – last.")
+
+
+def test_an_unknown_format_is_named_with_the_known_ones(call: Call, parity: Path) -> None:
+    code, _, error = call("show", parity, "--format", "excel")
+    assert code == 2
+    assert "Invalid value for '--format': 'excel' is not one of 'table', 'csv'" in error

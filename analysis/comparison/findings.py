@@ -65,8 +65,8 @@ def _logits(d: pl.DataFrame) -> Iterator[Finding]:
         form=".3g", n=n, baseline=baseline,
     )  # fmt: skip
     yield Finding(
-        text="Mean difference of logits", value=_mean(d, "mean_logit_difference", "entries"),
-        form=".3g", n=n,
+        text="Mean absolute difference of logits",
+        value=_mean(d, "mean_logit_difference", "entries"), form=".3g", n=n,
     )  # fmt: skip
     if above := full.filter(pl.col("max_logit_difference") > pl.col("rounding")).height:
         yield Finding(text=f"Rounding does not explain the difference at {_pairs(above)}.")

@@ -27,7 +27,6 @@ from logitbank.analysis.frames.items import PARTS, Flags, Items
 from logitbank.analysis.frames.prompt_sums import CHECKPOINT_SCHEMA, FIX_NOT_FINITE
 from logitbank.analysis.frames.reader import Scores
 from logitbank.errors import BankError, UsageError
-from logitbank.store.files.threads import ahead
 from logitbank.wording import checkpoint_name, counted
 
 
@@ -262,7 +261,7 @@ def answer_blocks(scores: Scores) -> Iterator[Answers]:
     Those of all at once if other analyses share them, or of two models, which are compared prompt
     by prompt.
     """
-    return iter([read_winobias(scores)]) if scores.cache.shared else ahead(_read(scores, VALUES))
+    return iter([read_winobias(scores)]) if scores.cache.shared else _read(scores, VALUES)
 
 
 def _read(scores: Scores, values_at_once: int | None) -> Iterator[Answers]:

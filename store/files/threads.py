@@ -18,30 +18,10 @@ def in_parallel(call: Callable[[U], T], values: Sequence[U], *, max_threads: int
         return list(pool.map(call, values))
 
 
-def ahead(values: Iterator[T]) -> Iterator[T]:
-    """The same values; one is made in a thread while the one before it is used.
-
-    >>> [*ahead(iter("abc"))]
-    ['a', 'b', 'c']
-    """
-    with closing_pool(ThreadPoolExecutor(1)) as pool:
-        following = pool.submit(_next, values)
-        while made := following.result():
-            following = pool.submit(_next, values)
-            yield made[0]
-
-
-def _next(values: Iterator[T]) -> tuple[T] | None:
-    """The next value; none at the end."""
-    for value in values:
-        return (value,)
-    return None
-
-
 @contextmanager
-def closing_pool(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
+def closing_pool(pool: ThreadPoolExecutor) -> Iterator[None]:
     """Wait for the calls that have begun, and cancel those that have not."""
     try:
-        yield pool
+        yield
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,6 +1,7 @@
 """Analyses take their checkpoints in batches: the same numbers, in memory that does not grow."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -215,14 +216,15 @@ def test_coded_columns_hold_the_same_texts_and_change_no_number(tmp_path: Path) 
 
 @pytest.mark.whole
 def test_peak_memory_does_not_grow_with_the_checkpoints(tmp_path: Path) -> None:
-    # 120,000 rows a checkpoint: 20 more would take 140 MB beside 310 in one batch, and take 50.
+    # 120,000 rows a checkpoint: 20 more would take 140 MB beside 345 in one batch, and take 35.
     peaks, bank = {}, large_bank(tmp_path / "b", steps=32)
+    one_thread = os.environ | {"POLARS_MAX_THREADS": "1"}  # the peak of several varies by 50 MB
     for count in ("12", "32"):
         command = [sys.executable, "-c", MEMORY, str(bank.path), count]
         peaks[count] = json.loads(
-            subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+            subprocess.run(command, env=one_thread, stdout=subprocess.PIPE, check=True).stdout
         )
-    assert peaks["32"] <= 1.3 * peaks["12"]
+    assert peaks["32"] <= 1.25 * peaks["12"]
 
 
 def token_rows(steps: list[int]) -> pl.LazyFrame:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import huggingface_hub.constants  # noqa: F401  read now: it would keep a test's HF_HUB_OFFLINE
 import pytest
@@ -69,6 +70,13 @@ def commands_made_once() -> Iterator[None]:
     """Every call of `logitbank` would make all its commands, in 30 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """An engine that a test opens in this process sets variables, which later tests would have."""
+    with mock.patch.dict(os.environ):
         yield
 
 

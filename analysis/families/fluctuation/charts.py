@@ -156,7 +156,7 @@ def _above(table: pl.DataFrame) -> pl.DataFrame:
 def _lines(text: str, width: int) -> list[str]:
     """A text in lines of at most so many characters, if its words and “verbs” are not longer.
 
-    A longer name of a model goes on after a /, - or _.
+    A longer name of a model is broken after a /, - or _.
 
     >>> _lines("org/model-1.4b-deduped “works as”", 12)
     ['org/model-', '1.4b-deduped', '“works as”']

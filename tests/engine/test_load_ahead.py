@@ -128,7 +128,7 @@ def test_a_checkpoint_is_loaded_while_the_one_before_is_sealed(
     def waits(writer: DepositWriter) -> None:
         if not writer.deposit.sealed:
             following = f"step{(writer.deposit.checkpoint.step or 0) + 1}"
-            waited.append(loaded[following].wait(60))
+            waited.append(loaded[following].wait(600))
         seal(writer)
 
     monkeypatch.setattr(backend, "load", signals)

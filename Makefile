@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TESTS := $(BIN)/python -m pytest -n 4 --dist worksteal --durations=10
+TESTS := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10
 READY := $(VENV)/.ready
 
 .PHONY: help dev check test whole test-all anywhere gallery docs long demo real bench clean

@@ -72,7 +72,7 @@ class StepAxis:
     def __init__(self, steps: Sequence[Step], scale: Scale | None = None) -> None:
         known = sorted({step for step in steps if step is not None})
         self.scale: Scale = scale or step_scale(steps)
-        self.steps = len(known)
+        self.has_steps = bool(known)
         self.last = known[-1] if known else 0
         self.start = known[0] if known else 0
         self.first = next((step for step in known if step > 0), 1)
@@ -109,15 +109,14 @@ class StepAxis:
                 numbers.append(float(self.last))
         if not self.release:
             return numbers
-        if not self.steps:
-            return [float(self.release_position(scale))]
         at = float(self.release_position(scale))
-        start = self._place(self.start, scale)
-        near = NEAR * (self._place(at, scale) - start)
-        apart = [n for n in numbers if self._place(at, scale) - self._place(n, scale) >= near]
-        return [*apart, at]
+        start, end = (self._place(each, scale) for each in (self.start, at))
+        near = NEAR * (end - start)
+        apart = [n for n in numbers if end - self._place(n, scale) >= near]
+        return [*apart, at] if self.has_steps else [at]
 
     def _place(self, step: float, scale: Scale) -> float:
+        """A distance along the axis, up to a factor."""
         return step if scale == "linear" else math.log1p(step / self.first)
 
     def x(self, *, field: str = "at") -> alt.X:

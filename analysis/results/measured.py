@@ -186,6 +186,7 @@ def _drawn(family: Family, result: Measured) -> pl.DataFrame:
 
 
 def _own(family: Family, result: Measured) -> pl.DataFrame:
+    """The rows of the measures of a family, with or without a value."""
     keys, table = [measure.key for measure in family.measures], result.measures
     if SETS in table.columns and table[SETS].n_unique() == 1:
         table = table.drop(SETS)

@@ -45,7 +45,7 @@ class Quantity(NamedTuple):
         return self.table.filter(measure=self.measures[0].key)
 
     def renamed(self, models: dict[str, str]) -> "Quantity":
-        """The curve of these models, under their new names."""
+        """That of these models, under their new names."""
         own = self.table.filter(pl.col("model").is_in([*models]))
         items = self.items and self.items.renamed(models, {})
         return self._replace(table=own.with_columns(pl.col("model").replace(models)), items=items)
@@ -73,7 +73,7 @@ class Quantity(NamedTuple):
 
 
 def common_rows(performance: Quantity, gap: Quantity) -> pl.DataFrame:
-    """The measures of both curves, at the checkpoints of both."""
+    """The measures of both quantities, at the checkpoints of both."""
     both = performance.points.join(gap.points, on=CHECKPOINT, how="semi")
     columns = summarise(gather_items([]), [])
     table = pl.concat([columns, performance.table, gap.table], how="diagonal").with_columns(
